@@ -1,0 +1,1 @@
+"""poslens: where Transformers know position from, measured."""
