@@ -1,0 +1,106 @@
+"""Rotary position embedding (Su et al. 2021, eqs. 13 to 15 and 34).
+
+Shapes: B batch, L query positions, M key positions, H heads, D head width, F = width/2 rotary
+frequencies, O offsets.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from poslens.encodings.base import Encoding, Shape
+from poslens.encodings.scaling import Scaling
+from poslens.errors import InputError
+
+
+@dataclass(frozen=True)
+class RoPESettings:
+    """What RoPE rotates, and how fast.
+
+    `width` counts the leading channels of a head that are rotated (None: all); the rest carry no
+    position. `layout` says which channels make pair f: 2f and 2f+1 ("interleaved": RoFormer,
+    DeepSeek) or f and f + width/2 ("half": Llama, GPT-NeoX). They differ by the order of channels
+    only; interleaved is over twice as fast here.
+    """
+
+    base: float = 10_000.0
+    width: int | None = None
+    layout: Literal["interleaved", "half"] = "interleaved"
+    scaling: Scaling = field(default_factory=Scaling)
+
+
+class RoPE(Encoding):
+    """Turns channel pair f of a query or key at position p by the angle p theta_f.
+
+    Read as a complex number the pair is multiplied by a exp(i p theta_f), a the attention factor
+    of the scaling (1 as a rule), so that a logit knows positions only through their difference.
+    Length-dependent scalings take the largest position plus one for the current length.
+
+    Raises InputError for a rotary width that is odd, below 2 or above the head width.
+    """
+
+    kind = "multiplicative"
+    Settings = RoPESettings
+
+    def __init__(self, shape: Shape, settings: RoPESettings | None = None) -> None:
+        super().__init__(shape, settings)
+        self.width = shape.head_width if self.settings.width is None else self.settings.width
+        if self.width % 2 or not 2 <= self.width <= shape.head_width:
+            raise InputError(
+                f"the rotary width must be even, from 2 to the head width {shape.head_width},"
+                f" got {self.width}"
+            )
+        self.frequencies(torch.tensor(1))  # a scaling that does not fit the width fails here
+
+    def frequencies(self, length: Tensor) -> tuple[Tensor, float]:
+        """Frequencies (F,) in radians per position and attention factor at a sequence length."""
+        return self.settings.scaling.frequencies(self.settings.base, self.width, length)
+
+    def rotate(
+        self, q_BHLD: Tensor, k_BHMD: Tensor, query_positions: Tensor, key_positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        length = torch.maximum(query_positions.max(), key_positions.max()) + 1
+        theta_F, attention_factor = self.frequencies(length)
+
+        def turn(x_BHLD: Tensor, positions: Tensor) -> Tensor:
+            angles = positions[..., :, None, None] * theta_F  # (L, 1, F) or (B, L, 1, F)
+            factors = torch.polar(torch.full_like(angles, attention_factor), angles)
+            return self._multiply(x_BHLD, factors)
+
+        return turn(q_BHLD, query_positions), turn(k_BHMD, key_positions)
+
+    def kernel(self, offsets_O: Tensor) -> Tensor:
+        """a^2 exp(i offset theta_f), complex (H, F, O), without the channels never rotated.
+
+        Length-dependent scalings: that of the sequence whose largest offset is given.
+        """
+        theta_F, attention_factor = self.frequencies(offsets_O.abs().max() + 1)
+        angles_FO = theta_F[:, None] * offsets_O
+        kernel_FO = torch.polar(torch.full_like(angles_FO, attention_factor**2), angles_FO)
+        return kernel_FO.expand(self.shape.heads, -1, -1)
+
+    def _multiply(self, x_BHLD: Tensor, factors: Tensor) -> Tensor:
+        """The channel pairs of x times complex factors (.., L, 1, F), in float32 or finer."""
+        precise = torch.promote_types(x_BHLD.dtype, torch.float32)
+        x, rest = x_BHLD[..., : self.width].to(precise), x_BHLD[..., self.width :]
+        factors = factors.to(torch.promote_types(precise, torch.complex64))
+        # Repeated for all heads of a position, as projections lay them out in memory: the product
+        # then has long runs to work on, and takes half the time.
+        heads = x_BHLD.shape[1]
+        factors_HLF = factors.expand(*factors.shape[:-2], heads, -1).contiguous().transpose(-3, -2)
+        if self.settings.layout == "half":
+            z = torch.complex(*x.chunk(2, dim=-1)) * factors_HLF
+            x = torch.cat([z.real, z.imag], dim=-1)
+        else:
+            z = torch.view_as_complex(_pairs(x)) * factors_HLF
+            x = torch.view_as_real(z).flatten(-2)
+        x = x.to(x_BHLD.dtype)
+        return torch.cat([x, rest], dim=-1) if rest.shape[-1] else x
+
+
+def _pairs(x: Tensor) -> Tensor:
+    """x (..., D) as (..., F, 2), copied only where its memory cannot be read as complex."""
+    whole = x.stride(-1) == 1 and not any(n % 2 for n in (x.storage_offset(), *x.stride()[:-1]))
+    return (x if whole else x.clone(memory_format=torch.contiguous_format)).unflatten(-1, (-1, 2))
