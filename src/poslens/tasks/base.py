@@ -1,0 +1,81 @@
+"""What a task is: labelled sequences without end, and the numbers that bound any answer to them.
+
+Shapes: B batch, L positions.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+PAD = 0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences and their labels.
+
+    `tokens_BL` (int64) is padded on the right with `PAD`; `lengths_B` counts the real tokens;
+    `labels_B` are classes from 0.
+    """
+
+    tokens_BL: Tensor
+    lengths_B: Tensor
+    labels_B: Tensor
+
+    def __len__(self) -> int:
+        return self.tokens_BL.shape[0]
+
+    def rows(self, index: Tensor | slice) -> "Batch":
+        return Batch(self.tokens_BL[index], self.lengths_B[index], self.labels_B[index])
+
+    def trim(self) -> "Batch":
+        """The same sequences without the columns that are padding in every row."""
+        longest = int(self.lengths_B.max())
+        return Batch(self.tokens_BL[:, :longest], self.lengths_B, self.labels_B)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        return Batch(self.tokens_BL.to(device), self.lengths_B.to(device), self.labels_B.to(device))
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A number between 0 and 1 with its standard error (0 where it is exact)."""
+
+    value: float
+    standard_error: float = 0.0
+
+
+class Task(ABC):
+    """A classification task on generated sequences, a pure function of a `torch.Generator`."""
+
+    name: ClassVar[str]
+    Settings: ClassVar[type[Any]]
+
+    classes: int  # number of labels
+    embeddings: int  # rows of the embedding table, padding included
+    max_length: int  # no sequence is longer
+    label_unit: ClassVar[str]  # what a label counts, for axis titles
+    first_label: int = 0  # what class 0 stands for, in that unit
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = self.Settings() if settings is None else settings
+
+    @abstractmethod
+    def sample(self, size: int, generator: torch.Generator) -> Batch:
+        """`size` fresh sequences, tokens padded to the longest of them."""
+
+    @property
+    def chance(self) -> float:
+        """Accuracy of the best constant answer."""
+        return 1.0 / self.classes
+
+    @abstractmethod
+    def baseline(self) -> Bound:
+        """Accuracy of the best answer that sees only the sequence's length."""
+
+    @abstractmethod
+    def ceiling(self) -> Bound:
+        """Accuracy of the best answer that knows the generator."""
