@@ -1,0 +1,16 @@
+"""Models: attention with three doors, the standard Transformer, the registry of schemes."""
+
+from poslens.model.schemes import STUDY, build, parse_scheme
+from poslens.model.sites import Sites, State, TransformerSites
+from poslens.model.transformer import ModelSettings, Transformer
+
+__all__ = [
+    "STUDY",
+    "ModelSettings",
+    "Sites",
+    "State",
+    "Transformer",
+    "TransformerSites",
+    "build",
+    "parse_scheme",
+]

@@ -1,0 +1,160 @@
+"""Multi-head attention with three doors for position, and what all layers of a forward pass share.
+
+Notable:
+- the encoding is handed in with the `Context`, so one attention serves every encoding;
+- head outputs and their way into the residual stream are separate steps (`heads`, `write`):
+  looking at heads and editing them needs no hooks;
+- fused attention unless logits or positional gains are asked for.
+
+Shapes: B batch, L query positions, M key positions, H heads, D head width, E model width.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from poslens.encodings.base import Encoding, Shape
+from poslens.errors import InputError
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every layer of one forward pass shares.
+
+    `visible` is a boolean mask broadcastable to (B, H, L, M), True where a query may see a key, or
+    None where all see all; `bias` is what the encoding adds to the logits, or None.
+    """
+
+    encoding: Encoding
+    positions: Tensor
+    visible: Tensor | None
+    bias: Tensor | None
+
+    @cached_property
+    def mask(self) -> Tensor | None:
+        """Bias and visibility as the one mask that fused attention takes."""
+        if self.bias is None or self.visible is None:
+            return self.visible if self.bias is None else self.bias
+        return self.bias.masked_fill(~self.visible, float("-inf"))
+
+    def repeat(self, times: int) -> "Context":
+        """The context of `times` copies of the batch, stacked along its first dimension."""
+
+        def stack(tensor: Tensor | None, unbatched: int) -> Tensor | None:
+            if tensor is None or tensor.dim() == unbatched or tensor.shape[0] == 1:
+                return tensor
+            return tensor.repeat(times, *[1] * (tensor.dim() - 1))
+
+        positions = stack(self.positions, 1)
+        assert positions is not None
+        return Context(self.encoding, positions, stack(self.visible, 2), stack(self.bias, 3))
+
+
+class Attention(nn.Module):
+    """What the two attention modules share: fused attention, logits, positional gain.
+
+    A subclass gives `queries_keys_values` (with and without position), `write` and `scale`.
+    """
+
+    heads_count: int
+    scale: float
+    output: nn.Linear
+
+    def __init__(self, shape: Shape, encoding: Encoding, settings: Any = None) -> None:
+        super().__init__()
+        self.heads_count = shape.heads
+
+    @staticmethod
+    def encoding_shape(shape: Shape, settings: Any = None) -> Shape:
+        """The shape of the queries and keys that the encoding's `rotate` receives."""
+        return shape
+
+    def queries_keys_values(
+        self, x_BLE: Tensor, context: Context, positioned: bool = True
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, H, L, D), keys (B, H, M, D), values (B, H, M, D').
+
+        `positioned=False` leaves the rotation out: every channel at angle 0.
+        """
+        raise NotImplementedError
+
+    def logits(self, x_BLE: Tensor, context: Context, gains_BH: Tensor | None = None) -> Tensor:
+        """Scores before the softmax, (B, H, L, M): scale and bias in, mask not.
+
+        `gains_BH` interpolates between the logits without position (0) and with it (1):
+        logits = without + gain (with - without), one gain per row and head.
+        """
+        queries, keys, _ = self.queries_keys_values(x_BLE, context)
+        positioned = self.scale * queries @ keys.mT
+        if context.bias is not None:
+            positioned = positioned + context.bias
+        if gains_BH is None:
+            return positioned
+        queries, keys, _ = self.queries_keys_values(x_BLE, context, positioned=False)
+        return torch.lerp(self.scale * queries @ keys.mT, positioned, gains_BH[..., None, None])
+
+    def heads(self, x_BLE: Tensor, context: Context, gains_BH: Tensor | None = None) -> Tensor:
+        """Outputs of the heads before the output projection, (B, H, L, D)."""
+        queries, keys, values = self.queries_keys_values(x_BLE, context)
+        if gains_BH is None:
+            # CPU kernels want one width for queries, keys and values.
+            missing = queries.shape[-1] - values.shape[-1]
+            padded = F.pad(values, (0, missing)) if missing > 0 else values
+            outputs = F.scaled_dot_product_attention(
+                queries, keys, padded, attn_mask=context.mask, scale=self.scale
+            )
+            return outputs[..., : values.shape[-1]]
+        logits = self.logits(x_BLE, context, gains_BH)
+        if context.visible is not None:
+            logits = logits.masked_fill(~context.visible, float("-inf"))
+        return logits.softmax(-1) @ values
+
+    def write(self, outputs_BHLD: Tensor, heads: list[int] | None = None) -> Tensor:
+        """What head outputs add to the residual stream, (B, L, E).
+
+        With `heads`, `outputs_BHLD` holds the outputs of these heads only and the constant of the
+        output projection is left out, so that sums over disjoint sets of heads add up.
+        """
+        joined = outputs_BHLD.transpose(1, 2).flatten(2)
+        if heads is None:
+            return self.output(joined)
+        weights_EHD = self.output.weight.unflatten(1, (self.heads_count, -1))
+        return joined @ weights_EHD[:, heads].flatten(1).T
+
+    def forward(self, x_BLE: Tensor, context: Context) -> Tensor:
+        return self.write(self.heads(x_BLE, context))
+
+
+class MultiHeadAttention(Attention):
+    """Attention as in Vaswani et al. 2017, one joint projection for queries, keys and values."""
+
+    def __init__(self, shape: Shape, encoding: Encoding, settings: Any = None) -> None:
+        super().__init__(shape, encoding)
+        self.scale = shape.head_width**-0.5
+        self.input = nn.Linear(shape.width, 3 * shape.width)
+        self.output = nn.Linear(shape.width, shape.width)
+
+    def queries_keys_values(
+        self, x_BLE: Tensor, context: Context, positioned: bool = True
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        joint = self.input(x_BLE).unflatten(-1, (3, self.heads_count, -1)).permute(2, 0, 3, 1, 4)
+        queries, keys, values = joint
+        if positioned:
+            queries, keys = context.encoding.rotate(
+                queries, keys, context.positions, context.positions
+            )
+        return queries, keys, values
+
+
+def head_width(width: int, heads: int) -> int:
+    """Width of one head; InputError unless the heads divide the model width evenly."""
+    if width % heads:
+        raise InputError(
+            f"width {width} is not divisible by {heads} heads; "
+            f"use a multiple of {heads}, such as {max(heads, width - width % heads)}"
+        )
+    return width // heads

@@ -1,0 +1,102 @@
+"""The one registry of schemes: encoding + attention module + the heads it applies to.
+
+A scheme is written as it is read: `rope`, `rope@1` (RoPE on the first head, the others NoPE),
+`sinusoidal+rope` (both doors), `mla` (latent attention around a RoPE channel).
+"""
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from poslens.encodings import ENCODINGS, Both, Encoding, FirstHeads, Shape
+from poslens.errors import InputError
+from poslens.model.attention import Attention, MultiHeadAttention
+from poslens.model.latent_attention import LatentAttention, LatentSettings
+from poslens.model.transformer import ModelSettings, Transformer
+from poslens.settings import convert
+from poslens.tasks import Task
+
+# The nine of the study and its neighbours, in the order tables and figures show them.
+STUDY = (
+    "nope",
+    "sinusoidal",
+    "learned",
+    "t5",
+    "alibi",
+    "rope",
+    "rope@1",
+    "sinusoidal+rope",
+    "mla",
+)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A parsed scheme: which attention, and which encodings on how many heads (None: all)."""
+
+    name: str
+    attention: type[Attention]
+    parts: tuple[tuple[str, int | None], ...]
+
+    def encoding(self, shape: Shape, settings: dict[str, dict[str, Any]]) -> Encoding:
+        """The scheme's encoding for queries and keys of `shape`.
+
+        `settings` maps an encoding's name to values for its settings dataclass. Raises InputError
+        for an unknown setting.
+        """
+        built = []
+        for name, heads in self.parts:
+            kind = ENCODINGS[name]
+            encoding = kind(shape, convert(kind.Settings, settings.get(name, {}), name))
+            built.append(encoding if heads is None else FirstHeads(shape, encoding, heads))
+        whole = built[0]
+        for encoding in built[1:]:
+            whole = Both(shape, whole, encoding)
+        return whole
+
+
+def parse_scheme(name: str) -> Scheme:
+    """Read a scheme's name. Raises InputError that names the close ones."""
+    if name == "mla":
+        return Scheme(name, LatentAttention, (("rope", None),))
+    parts: list[tuple[str, int | None]] = []
+    for part in name.split("+"):
+        match = re.fullmatch(r"([a-z0-9-]+)(?:@(\d+))?", part)
+        if match is None or match[1] not in ENCODINGS:
+            known = [*STUDY, *(other for other in ENCODINGS if other not in STUDY)]
+            close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.4) or known
+            raise InputError(f"unknown scheme {name!r}; did you mean: {', '.join(close)}?")
+        parts.append((match[1], None if match[2] is None else int(match[2])))
+    if len(dict(parts)) < len(parts):
+        raise InputError(f"scheme {name!r} names an encoding twice; name each once")
+    return Scheme(name, MultiHeadAttention, tuple(parts))
+
+
+def build(
+    scheme: str,
+    task: Task,
+    settings: ModelSettings | None = None,
+    parts: dict[str, dict[str, Any]] | None = None,
+) -> Transformer:
+    """A model of `scheme` for `task`, initialised from torch's global generator.
+
+    `parts` sets what differs from the defaults of the scheme's parts, by name:
+    `{"rope": {"base": 500000}}`, `{"mla": {"rotary_width": 4}}`,
+    `{"rope": {"scaling": {"kind": "linear", "factor": 2.0}}}`. Raises InputError for an unknown
+    scheme, widths that do not fit, or a part or setting that the scheme does not have.
+    """
+    settings, parts = settings or ModelSettings(), parts or {}
+    parsed = parse_scheme(scheme)
+    have = [name for name, _ in parsed.parts]
+    latent = None
+    if parsed.attention is LatentAttention:
+        have.append("mla")
+        latent = convert(LatentSettings, parts.get("mla", {}), "mla")
+    for name in parts:
+        if name not in have:
+            raise InputError(f"scheme {scheme!r} has no part {name!r}; it has: {', '.join(have)}")
+    shape = settings.shape(task.max_length)
+    encoding = parsed.encoding(parsed.attention.encoding_shape(shape, latent), parts)
+    attentions = [parsed.attention(shape, encoding, latent) for _ in range(settings.layers)]
+    return Transformer(settings, encoding, attentions, task.embeddings, task.classes)

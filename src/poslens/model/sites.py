@@ -1,0 +1,124 @@
+"""The seam for looking at heads and editing them: what every analysis may ask of a model.
+
+A model, our own or a pretrained one, is a stack of layers whose heads write into a residual stream.
+Analyses walk it as: `enter` a layer, take its `heads`' outputs, turn outputs into what they `write`,
+and `leave` with changed writes for the scores. Prefix and attention are computed once, however many
+variants leave.
+
+Shapes: N variants, B batch, L positions, H heads, D head width, E model width, C classes.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from poslens.encodings import Encoding
+from poslens.errors import InputError
+from poslens.model.attention import Context
+from poslens.model.transformer import Transformer
+from poslens.tasks import Batch
+
+
+@dataclass(frozen=True)
+class State:
+    """The residual stream (B, L, E) on its way into `layer`, and what that model's layers share."""
+
+    layer: int
+    x_BLE: Tensor
+    context: Any
+    lengths_B: Tensor
+
+
+class Sites(Protocol):
+    """What analyses may ask of a model. Layers and heads count from 0."""
+
+    @property
+    def layers(self) -> int: ...
+
+    def heads_in(self, layer: int) -> int: ...
+
+    def enter(self, batch: Batch, layer: int = 0) -> State:
+        """The state before `layer`."""
+        ...
+
+    def heads(self, state: State, gains_BH: Tensor | None = None) -> Tensor:
+        """Outputs (B, H, L, D) of the layer's heads under the given positional gains.
+
+        Raises InputError for gains where position enters neither queries, keys nor logits.
+        """
+        ...
+
+    def write(self, state: State, outputs_BHLD: Tensor, heads: list[int] | None = None) -> Tensor:
+        """What head outputs add to the residual stream (B, L, E); linear in the outputs.
+
+        With `heads`, the outputs are of these heads alone and constants are left out.
+        """
+        ...
+
+    def advance(self, state: State, update_BLE: Tensor) -> State:
+        """The state before the next layer, given what this layer's heads wrote."""
+        ...
+
+    def leave(self, state: State, updates_NBLE: Tensor) -> Tensor:
+        """Scores (N, B, C) of N variants of what this layer's heads wrote."""
+        ...
+
+
+class TransformerSites:
+    """`Sites` of our own models."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+
+    @property
+    def layers(self) -> int:
+        return len(self.model.blocks)
+
+    def heads_in(self, layer: int) -> int:
+        return self.model.settings.heads
+
+    def enter(self, batch: Batch, layer: int = 0) -> State:
+        if not 0 <= layer < self.layers:
+            raise InputError(f"layer {layer} is out of range; the model has 0..{self.layers - 1}")
+        x_BLE, context = self.model.embed(batch.tokens_BL, batch.lengths_B)
+        for block in self.model.blocks[:layer]:
+            x_BLE = block(x_BLE, context)
+        return State(layer, x_BLE, context, batch.lengths_B)
+
+    def heads(self, state: State, gains_BH: Tensor | None = None) -> Tensor:
+        if gains_BH is not None and not acts_on_logits(self.model.encoding):
+            raise InputError(
+                "the scheme has no position in queries, keys or logits, so gains say nothing; "
+                "use one that has, such as rope or alibi"
+            )
+        return self._block(state).heads(state.x_BLE, state.context, gains_BH)
+
+    def write(self, state: State, outputs_BHLD: Tensor, heads: list[int] | None = None) -> Tensor:
+        return self._block(state).attention.write(outputs_BHLD, heads)
+
+    def advance(self, state: State, update_BLE: Tensor) -> State:
+        x_BLE = self._block(state).after(state.x_BLE, update_BLE)
+        return replace(state, layer=state.layer + 1, x_BLE=x_BLE)
+
+    def leave(self, state: State, updates_NBLE: Tensor) -> Tensor:
+        variants = len(updates_NBLE)
+        # Variants ride as extra batch rows; the sum below also repeats the shared stream.
+        x_RLE = self._block(state).after(state.x_BLE, updates_NBLE).flatten(0, 1)
+        context: Context = state.context.repeat(variants)
+        for block in self.model.blocks[state.layer + 1 :]:
+            x_RLE = block(x_RLE, context)
+        scores = self.model.read(x_RLE, state.lengths_B.repeat(variants))
+        return scores.unflatten(0, (variants, -1))
+
+    def _block(self, state: State) -> Any:
+        return self.model.blocks[state.layer]
+
+
+def acts_on_logits(encoding: Encoding) -> bool:
+    """Whether position enters queries and keys or the logits, in any part of the encoding."""
+    parts = [part for part in encoding.children() if isinstance(part, Encoding)]
+    if parts:
+        return any(acts_on_logits(part) for part in parts)
+    kind = type(encoding)
+    return kind.rotate is not Encoding.rotate or kind.bias is not Encoding.bias
