@@ -1,0 +1,164 @@
+"""The result tables: what analyses write, and all that claims and reports read.
+
+Layers and heads count from 0. One folder holds one run; `read` stacks the tables of many.
+Every table read back carries the run's `scheme`, `task` and `seed` as its first columns.
+"""
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import polars as pl
+
+from poslens.errors import InputError
+
+# One row: what the run is and how it ended.
+SUMMARY = {
+    "accuracy": pl.Float64,  # held-out, at the end
+    "loss": pl.Float64,  # held-out cross-entropy, nats
+    "sequences": pl.Int64,  # training sequences seen
+    "budget": pl.Int64,  # training sequences allowed
+    "solved": pl.Boolean,  # stopped before the budget because the task was solved
+    "evaluated": pl.Int64,  # held-out sequences behind accuracy and loss
+    "chance": pl.Float64,
+    "baseline": pl.Float64,  # length-only (distance), chance (count)
+    "ceiling": pl.Float64,
+    "ceiling_error": pl.Float64,  # standard error of the ceiling
+    "layers": pl.Int64,
+    "heads": pl.Int64,
+    "width": pl.Int64,
+    "parameters": pl.Int64,  # trainable numbers
+    "learning_rate": pl.Float64,
+    "label_unit": pl.String,
+    "first_label": pl.Int64,
+}
+# One row per evaluation during training.
+CURVE = {
+    "sequences": pl.Int64,
+    "accuracy": pl.Float64,  # held-out
+    "loss": pl.Float64,  # held-out
+    "training_loss": pl.Float64,  # mean since the last evaluation
+}
+# One row per label: held-out accuracy by class.
+LABELS = {"label": pl.Int64, "count": pl.Int64, "correct": pl.Int64}
+# One row per head and metric; head -1 is the whole layer at once.
+EFFECTS = {
+    "layer": pl.Int64,
+    "head": pl.Int64,
+    "target": pl.String,  # "head"
+    "method": pl.String,  # "zero"
+    "metric": pl.String,  # "accuracy" or "loss"
+    "intact": pl.Float64,
+    "effect": pl.Float64,  # fall in accuracy or rise in loss: positive is harm
+    "low": pl.Float64,  # 95 % interval
+    "high": pl.Float64,
+    "p": pl.Float64,  # two-sided, of no effect
+    "holm_low": pl.Float64,  # interval at the level Holm's procedure gives this head
+    "holm_high": pl.Float64,
+    "sequences": pl.Int64,
+}
+# One row per layer and metric.
+CONCENTRATION = {
+    "layer": pl.Int64,
+    "target": pl.String,
+    "method": pl.String,
+    "metric": pl.String,
+    "heads": pl.Int64,
+    "counted": pl.Int64,  # heads whose Holm interval excludes 0 on the harmful side
+    "top_head": pl.Int64,
+    "top_share": pl.Float64,
+    "top_share_low": pl.Float64,
+    "top_share_high": pl.Float64,
+    "effective_heads": pl.Float64,
+    "effective_heads_low": pl.Float64,
+    "effective_heads_high": pl.Float64,
+    "deposit_index": pl.Float64,
+    "null_p": pl.Float64,  # share of head permutations with a top share as large
+    "lost": pl.Float64,  # what can be lost: intact - floor (accuracy), floor - intact (loss)
+    "largest": pl.Float64,
+    "largest_low": pl.Float64,
+    "second": pl.Float64,
+    "second_high": pl.Float64,
+    "verdict": pl.String,  # deposit, weak deposit, spread, none, undecidable (both metrics jointly)
+}
+
+RUN_TABLES = {
+    "summary": SUMMARY,
+    "curve": CURVE,
+    "labels": LABELS,
+    "effects": EFFECTS,
+    "concentration": CONCENTRATION,
+}
+KEY = {"scheme": pl.String, "task": pl.String, "seed": pl.Int64}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The stacked tables of all runs of a folder; empty frames where nothing was written yet."""
+
+    summary: pl.DataFrame
+    curve: pl.DataFrame
+    labels: pl.DataFrame
+    effects: pl.DataFrame
+    concentration: pl.DataFrame
+
+
+def write_table(folder: Path, name: str, rows: list[dict[str, object]]) -> None:
+    """Write `rows` as `folder/name.parquet` in one step: a reader sees the old table or the new."""
+    path = folder / f"{name}.parquet"
+    unfinished = path.with_suffix(".parquet.tmp")
+    pl.DataFrame(rows, schema=RUN_TABLES[name]).write_parquet(unfinished)
+    unfinished.replace(path)
+
+
+def read(folder: Path) -> Tables:
+    """Stack the tables of every run below `folder` (or of the run `folder` itself).
+
+    A run without a `summary` table is unfinished and left out. Order: scheme, task, seed. Raises
+    InputError where there is no such folder, and for damaged files, which it names.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder; give a run folder or a folder of runs")
+    runs = [folder] if (folder / "config.json").exists() else sorted(folder.iterdir())
+    frames: dict[str, list[pl.DataFrame]] = {name: [] for name in RUN_TABLES}
+    for run in runs:
+        if not (run / "summary.parquet").exists():
+            continue
+        key = _key(run / "config.json")
+        for name in RUN_TABLES:
+            path = run / f"{name}.parquet"
+            if path.exists():
+                frames[name].append(_read_table(path, name).select(*key, pl.all()))
+    empty = {name: pl.DataFrame(schema={**KEY, **schema}) for name, schema in RUN_TABLES.items()}
+    stacked = {
+        field.name: pl.concat([empty[field.name], *frames[field.name]]).sort(
+            list(KEY), maintain_order=True
+        )
+        for field in fields(Tables)
+    }
+    return Tables(**stacked)
+
+
+def _key(path: Path) -> list[pl.Expr]:
+    """The columns that say which run it is, from its config.json."""
+    try:
+        config = json.loads(path.read_text())
+        values = {column: config[column] for column in KEY}
+        return [pl.lit(value, KEY[column]).alias(column) for column, value in values.items()]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _read_table(path: Path, name: str) -> pl.DataFrame:
+    schema = RUN_TABLES[name]
+    try:
+        return pl.read_parquet(path).select(list(schema)).cast(schema)  # type: ignore[arg-type]
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    reason = str(error).partition("\n")[0]
+    return InputError(
+        f"{path} is damaged ({reason}); delete the folder {path.parent} and run again"
+    )
