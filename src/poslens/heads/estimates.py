@@ -1,0 +1,155 @@
+"""From per-example scores of one model to the table of effects.
+
+Shapes: A layers, H heads, N sequences.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poslens.errors import InputError
+from poslens.heads.intervals import (
+    LEVEL,
+    Bools,
+    Estimate,
+    Floats,
+    LossBootstrap,
+    holm,
+    paired_accuracy,
+)
+
+Metric = Literal["accuracy", "loss"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One metric of one model on the same N held-out sequences, intact and ablated.
+
+    Accuracy is given as right or wrong (bool), loss as cross-entropy in nats. `layers_AN` is the
+    model with all heads of a layer ablated at once: the floor of what that layer can lose.
+
+    Raises `InputError` for shapes that do not fit each other.
+    """
+
+    metric: Metric
+    intact_N: NDArray[np.generic]
+    heads_AHN: NDArray[np.generic]
+    layers_AN: NDArray[np.generic]
+    target: str = "head"
+    method: str = "zero"
+
+    def __post_init__(self) -> None:
+        shape = self.heads_AHN.shape
+        fits = (
+            len(shape) == 3
+            and self.intact_N.shape == (shape[2],)
+            and self.layers_AN.shape == (shape[0], shape[2])
+        )
+        if not fits:
+            raise InputError(
+                f"{self.metric} has shapes {self.intact_N.shape} intact, {shape} by head and "
+                f"{self.layers_AN.shape} by layer: give (N,), (layers, heads, N) and (layers, N)"
+            )
+
+    @property
+    def harm_AHN(self) -> NDArray[np.float32]:
+        """Per example, what ablating each head costs: fall in accuracy or rise in loss."""
+        rise_AHN = self.heads_AHN.astype(np.float32) - self.intact_N.astype(np.float32)
+        return -rise_AHN if self.metric == "accuracy" else rise_AHN
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Effects with their interval at `LEVEL` and at the level Holm's procedure gives each.
+
+    Arrays have shape (A, H) for heads and (A,) for whole layers.
+    """
+
+    effect: Floats
+    low: Floats
+    high: Floats
+    p: Floats
+    holm_low: Floats
+    holm_high: Floats
+
+    @property
+    def harmful(self) -> Bools:
+        """Whose Holm interval lies above 0."""
+        return self.holm_low > 0
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Effects of all heads, and of all layers as wholes, on one metric."""
+
+    measured: Measured
+    heads: Intervals
+    layers: Intervals
+
+
+def estimate(measured: Measured, seed: int = 0) -> Effects:
+    """Effect of every head and every whole layer, with intervals.
+
+    Holm's procedure runs over all heads of the model, and apart from them over its layers.
+    Accuracy: `paired_accuracy`. Loss: `LossBootstrap`, with resamples drawn from `seed`.
+    """
+    layers, heads, sequences = measured.heads_AHN.shape
+    single = layers * heads
+    variants_VN = np.concatenate(
+        [measured.heads_AHN.reshape(single, sequences), measured.layers_AN]
+    )
+    if measured.metric == "accuracy":
+        marginal = paired_accuracy(measured.intact_N, variants_VN)
+        joint = paired_accuracy(measured.intact_N, variants_VN, _holm_levels(marginal.p, single))
+    else:
+        bootstrap = LossBootstrap(variants_VN - measured.intact_N, family=single, seed=seed)
+        marginal = bootstrap.interval(LEVEL)
+        joint = bootstrap.interval(_holm_levels(marginal.p, single))
+    return Effects(
+        measured,
+        heads=_intervals(marginal, joint, slice(0, single), (layers, heads)),
+        layers=_intervals(marginal, joint, slice(single, None), (layers,)),
+    )
+
+
+def _holm_levels(p_V: Floats, single: int) -> Floats:
+    return np.concatenate([holm(p_V[:single])[1], holm(p_V[single:])[1]])
+
+
+def _intervals(
+    marginal: Estimate, joint: Estimate, part: slice, shape: tuple[int, ...]
+) -> Intervals:
+    arrays = (*marginal, joint.low, joint.high)
+    return Intervals(*(array[part].reshape(shape) for array in arrays))
+
+
+def effect_rows(effects: Effects) -> list[dict[str, object]]:
+    """Rows of the table EFFECTS (`poslens.results`): by layer, the whole layer (-1), then heads."""
+    measured = effects.measured
+    layers, heads, sequences = measured.heads_AHN.shape
+    rows: list[dict[str, object]] = []
+    for layer in range(layers):
+        for head in range(-1, heads):
+            source, index = (
+                (effects.layers, (layer,)) if head < 0 else (effects.heads, (layer, head))
+            )
+            rows.append(
+                {
+                    "layer": layer,
+                    "head": head,
+                    "target": measured.target,
+                    "method": measured.method,
+                    "metric": measured.metric,
+                    "intact": float(measured.intact_N.mean()),
+                    "effect": float(source.effect[index]),
+                    "low": float(source.low[index]),
+                    "high": float(source.high[index]),
+                    "p": float(source.p[index]),
+                    "holm_low": float(source.holm_low[index]),
+                    "holm_high": float(source.holm_high[index]),
+                    "sequences": sequences,
+                }
+            )
+    return rows

@@ -1,0 +1,90 @@
+"""Hand-made result tables: a study written down cell by cell."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import pytest
+
+from poslens.claims import CLAIMS
+from poslens.results import CONCENTRATION, CURVE, EFFECTS, KEY, LABELS, SUMMARY, Tables
+
+BASELINE = {"distance": 0.2, "count": 0.03}
+
+
+@dataclass
+class Study:
+    """A grid of finished runs; `run` adds one, `tables` stacks them."""
+
+    summary: list[dict[str, Any]] = field(default_factory=list)
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    concentration: list[dict[str, Any]] = field(default_factory=list)
+
+    def run(
+        self,
+        scheme: str,
+        task: str = "distance",
+        seed: int = 0,
+        accuracy: float = 0.9,
+        *,
+        verdict: str | None = "spread",
+        largest: float = 0.3,
+        above: str = "spread",
+        solved: bool = False,
+        evaluated: int = 4096,
+        curve: list[float] | None = None,
+    ) -> "Study":
+        """`verdict` is that of the first layer (None: not ablated), `above` of the second."""
+        key = {"scheme": scheme, "task": task, "seed": seed}
+        self.summary.append(
+            {
+                **key,
+                "accuracy": accuracy,
+                "evaluated": evaluated,
+                "baseline": BASELINE[task],
+                "ceiling": 1.0,
+                "budget": 96_000,
+                "solved": solved,
+            }
+        )
+        for step, value in enumerate([accuracy] * 20 if curve is None else curve):
+            self.curve.append({**key, "sequences": 1000 * (step + 1), "accuracy": value})
+        if verdict is not None:
+            for layer, found in ((0, verdict), (1, above)):
+                for metric in ("accuracy", "loss"):
+                    self.concentration.append(
+                        {
+                            **key,
+                            "layer": layer,
+                            "target": "head",
+                            "method": "zero",
+                            "metric": metric,
+                            "top_head": 3,
+                            "largest": largest if metric == "accuracy" else 4.0,
+                            "second": 0.02,
+                            "verdict": found,
+                        }
+                    )
+        return self
+
+    def tables(self) -> Tables:
+        def frame(rows: list[dict[str, Any]], schema: dict[str, Any]) -> pl.DataFrame:
+            return pl.DataFrame(rows, schema={**KEY, **schema})
+
+        return Tables(
+            summary=frame(self.summary, SUMMARY),
+            curve=frame(self.curve, CURVE),
+            labels=frame([], LABELS),
+            effects=frame([], EFFECTS),
+            concentration=frame(self.concentration, CONCENTRATION),
+        )
+
+    def verdict(self, claim: str) -> Any:
+        (found,) = [it for it in CLAIMS if it.id == claim]
+        return found.verdict(self.tables())
+
+
+@pytest.fixture
+def study() -> Callable[[], Study]:
+    return Study

@@ -1,0 +1,57 @@
+"""The document of definitions and the code cannot drift apart."""
+
+import re
+from fractions import Fraction
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from poslens.claims import CLAIMS, accuracy, base, deposit
+from poslens.heads import concentration, intervals
+
+TEXT = (Path(__file__).parents[2] / "docs" / "definitions.md").read_text("utf-8")
+STATED = {
+    name: float(Fraction(value)) for name, value in re.findall(r"`([A-Z_]+) = ([\d./]+)`", TEXT)
+}
+# Precision and memory of a computation: they define nothing.
+NOT_DEFINITIONS = {"BISECTIONS", "CHUNK"}
+
+
+def constants(module: ModuleType) -> dict[str, float]:
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, int | float) and name not in NOT_DEFINITIONS
+    }
+
+
+@pytest.mark.parametrize("module", [intervals, concentration, base, accuracy, deposit])
+def test_every_threshold_is_stated_with_its_value(module: ModuleType) -> None:
+    found = constants(module)
+    assert found
+    assert {name: STATED.get(name) for name in found} == pytest.approx(found)
+
+
+def test_nothing_is_stated_that_the_code_lacks() -> None:
+    modules = (intervals, concentration, base, accuracy, deposit)
+    assert set(STATED) == {name for module in modules for name in constants(module)}
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
+def test_every_claim_stands_there_with_its_rule(claim: base.Claim) -> None:
+    section = re.search(rf"^### {claim.id[:2]}$(.*?)(?=^### |\Z)", TEXT, re.M | re.S)
+    assert section is not None
+    assert claim.id in section[0]
+    assert f"- Rule: {claim.rule}" in section[0]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("deposit", "weak deposit", "spread", "none", "undecidable"),
+        *("reproduced", "contradicted", "mixed", "inconclusive", "not run"),
+    ],
+)
+def test_every_verdict_is_defined(word: str) -> None:
+    assert re.search(rf"^\| \*{word}\* \| ", TEXT, re.M)
