@@ -1,0 +1,50 @@
+"""`poslens tune`: the learning rate of every scheme and task, over one grid."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from poslens.cli.options import parse, print_json
+from poslens.cli.progress import Bars
+from poslens.experiments.profiles import profile_named, select
+from poslens.experiments.tune import GRID, VALIDATION_SEED, tune
+
+
+@dataclass(frozen=True)
+class Tune:
+    __doc__ = f"""Train every scheme and task at the learning rates {", ".join(f"{r:g}" for r in GRID)}
+    on seed {VALIDATION_SEED}, and write what each reached as OUT/learning_rates.csv.
+
+    Give the table to 'poslens reproduce --rates'; the one that comes with poslens was made so.
+    """
+
+    schemes: tuple[str, ...] = ()
+    """Only these schemes [default: the profile's]."""
+    tasks: tuple[str, ...] = ()
+    """Only these tasks [default: the profile's]."""
+    profile: str = "quick"
+    """smoke, quick, standard or paper."""
+    out: Path = Path("runs/tune")
+    """Folder of runs; the same command continues it."""
+    jobs: int = os.cpu_count() or 1
+    """Worker processes, one thread each."""
+    device: str = "cpu"
+    """cpu or cuda."""
+    json: bool = False
+    """Print the table as JSON."""
+
+
+def run(arguments: list[str]) -> None:
+    command = parse(Tune, arguments, "tune")
+    profile = select(profile_named(command.profile), command.schemes, command.tasks)
+    with Bars() as bars:
+        rates = tune(profile, command.out, command.jobs, command.device, bars)
+    if command.json:
+        print_json(rates.table.to_dicts())
+        return
+    print(f"{'scheme':<18}{'task':<10}{'best rate':>10}{'accuracy':>10}")
+    for scheme, task in rates.table.select("scheme", "task").unique(maintain_order=True).rows():
+        best = rates.best(scheme, task)
+        row = rates.row(scheme, task, best)
+        print(f"{scheme:<18}{task:<10}{best:>10g}{row['accuracy']:>10.3f}")
+    print(command.out / "learning_rates.csv")

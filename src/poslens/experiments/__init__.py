@@ -1,0 +1,1 @@
+"""Profiles, the grid and its runners."""

@@ -1,0 +1,114 @@
+"""`reproduce`: the grid of a profile, from nothing to a report, doing only what is missing."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from poslens.errors import InputError
+from poslens.experiments.local import Cell, News, run_cells
+from poslens.experiments.profiles import Profile
+from poslens.experiments.rates import Rates
+from poslens.training import RunFolder, task_of
+from poslens.training.folder import (
+    first_difference,
+    holds_files,
+    make_folder,
+    pick_device,
+    read_json,
+    write_text,
+)
+from poslens.training.loop import initial_model
+
+EXPERIMENT = "experiment.json"
+
+
+def reproduce(
+    profile: Profile,
+    folder: Path,
+    jobs: int,
+    device: str = "cpu",
+    rates: Rates | None = None,
+    watch: "Watch | None" = None,
+) -> list[Cell]:
+    """Complete every run of the profile below `folder`; the cells, finished ones included.
+
+    The same call continues where an earlier one stopped. Raises InputError for settings that fit no
+    model, a folder that holds another experiment, a missing device, a damaged run.
+    """
+    cells = [Cell(run, folder / run.name) for run in profile.cells(rates or Rates())]
+    complete(cells, profile, folder, jobs, device, watch)
+    return cells
+
+
+def complete(
+    cells: list[Cell],
+    profile: Profile,
+    folder: Path,
+    jobs: int,
+    device: str,
+    watch: "Watch | None",
+) -> None:
+    """Do what is missing of `cells`, all below `folder`, which `profile` describes."""
+    check(cells, jobs, device)
+    claim(folder, profile, cells)
+    missing = [cell for cell in cells if not cell.finished]
+    if watch is not None:
+        watch.start(cells, missing)
+    run_cells(missing, jobs, device, watch.news if watch is not None else None)
+
+
+class Watch:
+    """What wants to see a grid's progress overrides these."""
+
+    def start(self, cells: list[Cell], missing: list[Cell]) -> None: ...
+
+    def news(self, news: News) -> None: ...
+
+
+def check(cells: list[Cell], jobs: int, device: str) -> None:
+    """Build every model once, so that bad settings are named before anything is written."""
+    if jobs < 1:
+        raise InputError(f"jobs is {jobs}; use 1 or more")
+    pick_device(device)
+    for cell in cells:
+        initial_model(cell.run, task_of(cell.run))
+
+
+def claim(folder: Path, profile: Profile, cells: list[Cell]) -> None:
+    """Write experiment.json, or add this call's schemes, tasks and seeds to the one that is there.
+
+    Raises InputError where the folder holds an experiment with other settings, or other things.
+    """
+    path = folder / EXPERIMENT
+    asked: dict[str, Any] = json.loads(json.dumps(asdict(profile)))
+    asked = {"profile": asked.pop("name")} | asked
+    if path.exists():
+        found = read_json(path)
+        if lacking := [key for key in asked if key not in found]:
+            raise InputError(f"{path} is damaged (no {lacking[0]!r}); choose another folder")
+        for key in ("profile", "model", "tuned"):
+            refuse(folder, first_difference(found[key], asked[key], key))
+        for key in ("tasks", "training"):
+            for task in asked["tasks"]:
+                if task in found[key]:
+                    refuse(
+                        folder,
+                        first_difference(found[key][task], asked[key][task], f"{key}.{task}"),
+                    )
+            asked[key] = found[key] | asked[key]
+        for key in ("schemes", "seeds"):
+            asked[key] = found[key] + [item for item in asked[key] if item not in found[key]]
+    elif holds_files(folder):
+        raise InputError(f"{folder} is not empty and holds no experiment; choose another folder")
+    for cell in cells:
+        RunFolder(cell.path).check(cell.run)
+    make_folder(folder)
+    write_text(path, json.dumps(asked, indent=2) + "\n")
+
+
+def refuse(folder: Path, difference: str | None) -> None:
+    if difference:
+        raise InputError(
+            f"{folder} holds another experiment ({difference}); choose another folder with --out"
+        )
