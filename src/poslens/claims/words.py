@@ -10,6 +10,10 @@ NAMES = {
     "alibi": "ALiBi",
     "rope": "RoPE",
     "mla": "MLA",
+    "kerple": "KERPLE",
+    "xpos": "xPos",
+    "fire": "FIRE",
+    "prope": "p-RoPE",
 }
 
 

@@ -1,0 +1,5 @@
+"""The report: result tables in, one page and static figures out."""
+
+from poslens.report.build import build
+
+__all__ = ["build"]

@@ -1,0 +1,133 @@
+"""The figures for papers and slides, PNG and SVG, drawn from the same frames as the page's."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from poslens.report.accuracy import draw_accuracy
+from poslens.report.by_label import FILE_NAMES, draw_labels
+from poslens.report.curves import draw_curves
+from poslens.report.heads import draw_heads, effect_frame, effect_limits, sizes
+from poslens.report.style import INK, RULE, SOFT, short_title, task_rank, task_title, tasks_of
+from poslens.results import Tables
+
+STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same on every machine
+    "font.size": 9,
+    "text.color": INK,
+    "text.parse_math": False,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": RULE,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 42,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "ytick.labelcolor": INK,
+    "svg.hashsalt": "poslens",  # element ids, and so files, the same every time
+    "savefig.dpi": 200,
+}
+
+
+def draw_all(tables: Tables, folder: Path) -> list[Path]:
+    """Write every figure that has data as PNG and SVG into `folder`; returns the PNG files."""
+    folder.mkdir(exist_ok=True)
+    drawings: dict[str, Callable[[], Figure]] = {"accuracy": partial(_accuracy, tables)}
+    if not tables.curve.is_empty():
+        drawings["curves"] = partial(_curves, tables)
+    for task in tasks_of(tables.labels):
+        name = FILE_NAMES.get(task, f"by_label_{task}")
+        drawings[name] = partial(_labels, tables, task)
+    if not effect_frame(tables).is_empty():
+        drawings["heads"] = partial(_heads, tables)
+    with rc_context(STYLE):
+        return [_save(draw(), folder, name) for name, draw in drawings.items()]
+
+
+def _save(figure: Figure, folder: Path, name: str) -> Path:
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # placed once, for both files
+    for suffix, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
+        unfinished = folder / f"{name}.{suffix}.tmp"
+        figure.savefig(unfinished, format=suffix, metadata=metadata)
+        unfinished.replace(folder / f"{name}.{suffix}")
+    return folder / f"{name}.png"
+
+
+def _accuracy(tables: Tables) -> Figure:
+    tasks = tasks_of(tables.summary)
+    rows = max(tables.summary.group_by("task").agg(pl.col("scheme").n_unique())["scheme"])
+    figure = Figure(figsize=(5.6 * len(tasks), 1.7 + 0.31 * rows), layout="constrained")
+    figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr, call-arg]
+    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+        draw_accuracy(axes, tables.summary, task)
+    return figure
+
+
+def _curves(tables: Tables) -> Figure:
+    tasks = tasks_of(tables.curve)
+    figure = Figure(figsize=(5.6 * len(tasks), 4.3), layout="constrained")
+    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+        draw_curves(axes, tables, task)
+        axes.set_title(task_title(task), pad=8)
+    return figure
+
+
+def _labels(tables: Tables, task: str) -> Figure:
+    rows = tables.labels.filter(pl.col("task") == task)["scheme"].n_unique()
+    figure = Figure(figsize=(8.4, 1.2 + 0.3 * rows), layout="constrained")
+    axes = figure.subplots()
+    image = draw_labels(axes, tables, task)
+    axes.set_title(task_title(task), pad=8)
+    bar = figure.colorbar(image, ax=axes, fraction=0.03, pad=0.02)
+    bar.set_label("Accuracy (%)")
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _heads(tables: Tables) -> Figure:
+    """Rows are schemes, columns are tasks and seeds; one scale for all."""
+    frame = effect_frame(tables)
+    limits = effect_limits(frame)
+    schemes = frame["scheme"].unique(maintain_order=True).to_list()
+    columns = sorted(
+        frame.select("task", "seed").unique().iter_rows(), key=lambda c: (task_rank(c[0]), c[1])
+    )
+    several = frame["seed"].n_unique() > 1
+    layers, heads = sizes(frame)
+    figure = Figure(
+        figsize=(
+            2.2 + (0.3 * (heads + 2)) * len(columns),
+            1 + (0.16 + 0.26 * layers) * len(schemes),
+        ),
+        layout="constrained",
+    )
+    figure.get_layout_engine().set(hspace=0.02, wspace=0.05)  # type: ignore[union-attr, call-arg]
+    grid = figure.subplots(len(schemes), len(columns), squeeze=False, sharex=True, sharey=True)
+    image = None
+    for i, scheme in enumerate(schemes):
+        grid[i][0].set_ylabel(short_title(scheme), rotation=0, ha="right", va="center", labelpad=16)
+        for j, (task, seed) in enumerate(columns):
+            axes, rows = grid[i][j], frame.filter(scheme=scheme, task=task, seed=seed)
+            if i == 0:
+                axes.set_title(task_title(task) + (f", seed {seed}" if several else ""), pad=6)
+            if rows.is_empty():
+                axes.set_axis_off()
+            else:
+                image = draw_heads(axes, rows, limits)
+    figure.supxlabel("Head (index; all: the whole layer)", fontsize=9)
+    figure.supylabel("Scheme and layer (index, 0 nearest to the input)", fontsize=9)
+    bar = figure.colorbar(image, ax=grid, fraction=0.015, aspect=50, pad=0.01)  # type: ignore[arg-type]
+    bar.set_label("Fall in accuracy when the head is zeroed (points)")
+    bar.outline.set_visible(False)
+    return figure

@@ -1,0 +1,139 @@
+"""The page in headless Chromium: no request, no error, nothing cut, nothing on top of another."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poslens.report import build
+
+CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+WIDTHS = (1280, 390)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}"),
+]
+
+# Everything the tests ask of the page, read in one go.
+READ = """() => {
+  const box = (node) => { const b = node.getBoundingClientRect();
+    return [b.left, b.top + scrollY, b.right, b.bottom + scrollY]; };
+  const wide = [...document.body.querySelectorAll("*")]
+    .filter((node) => node.getBoundingClientRect().width > 2 && !node.closest("thead, svg"))
+    .filter((node) => node.getBoundingClientRect().right > innerWidth + 0.5
+      || (node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).overflowX !== "visible"
+          && !node.closest(".panel")))
+    .map((node) => node.outerHTML.slice(0, 120));
+  const panels = [...document.querySelectorAll(".panel")].map((node) => {
+    const axes = new Set(node._fullData.flatMap((t) => [t.xaxis ?? "x", t.yaxis ?? "y"]));
+    const titles = [...axes].map((id) =>
+      node._fullLayout[id.replace(/^([xy])/, "$1axis")].title.text);
+    const texts = [...node.querySelectorAll("svg text")]
+      .filter((text) => text.textContent.trim() && text.getBoundingClientRect().width)
+      .map((text) => ({ text: text.textContent, box: box(text),
+        size: parseFloat(getComputedStyle(text).fontSize) }));
+    return { id: node.id, titles, texts, box: box(node), drawn: node.querySelectorAll(
+      ".trace, .hm image, .heatmaplayer image").length };
+  });
+  return { inner: innerWidth, scroll: document.documentElement.scrollWidth, wide, panels };
+}"""
+
+
+@pytest.fixture(scope="module", params=["quick", "standard"])
+def page_file(request: pytest.FixtureRequest) -> Path:
+    return build(request.getfixturevalue(request.param))
+
+
+@pytest.fixture(scope="module", params=WIDTHS)
+def seen(
+    request: pytest.FixtureRequest, page_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """The page as a browser of that width shows it, with its requests and complaints."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    requests: list[str] = []
+    complaints: list[str] = []
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        page = browser.new_page(viewport={"width": request.param, "height": 900})
+        page.set_default_timeout(120_000)  # the machine may be busy
+        page.on("request", lambda it: requests.append(it.url))
+        page.on("console", lambda it: complaints.append(it.text))
+        page.on("pageerror", lambda it: complaints.append(str(it)))
+        page.goto(page_file.as_uri())
+        page.wait_for_function(
+            "[...document.querySelectorAll('.panel')].every((it) => it.querySelector('svg'))"
+        )
+        found = page.evaluate(READ)
+        shot = tmp_path_factory.mktemp("screenshots") / f"{request.param}.png"
+        page.screenshot(path=shot, full_page=True)
+        page.hover("#heads-distance-0", position={"x": 120, "y": 30})
+        told = page.text_content("#heads-distance-0 .hovertext")
+        browser.close()
+    return {**found, "told": told, "requests": requests, "complaints": complaints, "shot": shot}
+
+
+def test_the_page_asks_for_nothing_but_itself(seen: dict[str, Any], page_file: Path) -> None:
+    others = [url for url in seen["requests"] if not url.startswith("data:")]
+    assert others == [page_file.as_uri()]
+
+
+def test_the_console_is_silent(seen: dict[str, Any]) -> None:
+    assert seen["complaints"] == []
+
+
+def test_nothing_scrolls_sideways(seen: dict[str, Any]) -> None:
+    assert seen["scroll"] <= seen["inner"]
+    assert seen["wide"] == []
+
+
+def test_every_panel_is_drawn_and_its_axes_name_their_units(seen: dict[str, Any]) -> None:
+    assert len(seen["panels"]) >= 24
+    for panel in seen["panels"]:
+        assert panel["drawn"] > 0, panel["id"]
+        assert len(panel["titles"]) == 2
+        for title in panel["titles"]:
+            assert re.search(r"\(.+\)$", title), f"{panel['id']}: {title}"
+
+
+def test_no_text_is_cut_or_tiny(seen: dict[str, Any]) -> None:
+    for panel in seen["panels"]:
+        left, top, right, bottom = panel["box"]
+        assert len(panel["texts"]) > 10, panel["id"]
+        for text in panel["texts"]:
+            x0, y0, x1, y1 = text["box"]
+            inside = left - 1 <= x0 and x1 <= right + 1 and top - 1 <= y0 and y1 <= bottom + 1
+            assert inside, f"{panel['id']}: {text['text']} is cut"
+            assert text["size"] >= 11, f"{panel['id']}: {text['text']} is tiny"
+
+
+def test_no_text_lies_on_another(seen: dict[str, Any]) -> None:
+    for panel in seen["panels"]:
+        texts = panel["texts"]
+        for i, first in enumerate(texts):
+            for second in texts[:i]:
+                both = f"{panel['id']}: {first['text']!r} lies on {second['text']!r}"
+                assert not overlap(first["box"], second["box"]), both
+
+
+def overlap(first: list[float], second: list[float], slack: float = 2.0) -> bool:
+    """Whether two boxes (left, top, right, bottom) share more than a rim of `slack` pixels."""
+    width = min(first[2], second[2]) - max(first[0], second[0])
+    height = min(first[3], second[3]) - max(first[1], second[1])
+    return width > slack and height > slack
+
+
+def test_hovering_over_a_head_tells_its_effect_with_the_interval(seen: dict[str, Any]) -> None:
+    number = r"−?\d+\.\d+"
+    expected = (
+        rf"layer \d, head \daccuracy falls by {number} points \({number} to {number}\)"
+        rf"loss rises by {number} nats \({number} to {number}\)"
+    )
+    assert re.fullmatch(expected, seen["told"]), seen["told"]
+
+
+def test_the_screenshot_is_taken(seen: dict[str, Any]) -> None:
+    assert seen["shot"].stat().st_size > 100_000

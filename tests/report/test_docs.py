@@ -1,0 +1,29 @@
+"""docs/reading-a-report.md: its example runs, and it explains what the page has."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from poslens.report.listings import concentration_listing
+from poslens.results import read
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reading-a-report.md").read_text()
+
+
+def test_the_example_builds_the_page(make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path / "runs" / "quick", schemes=("rope",), tasks=("distance",))
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(example, "reading-a-report.md", "exec"), names)
+    assert Path(str(names["page"])).exists()
+
+
+def test_every_section_and_column_is_explained(quick: Path) -> None:
+    template = Path(__file__).parents[2] / "src" / "poslens" / "report" / "template.html.j2"
+    headings = re.findall(r"<h2>(.*?)</h2>", template.read_text())
+    for heading in headings[:-1]:  # the last is the page's own guide
+        assert f"## {heading}" in PAGE
+    for column in concentration_listing(read(quick), "distance").columns[2:]:
+        assert f"| {column.removesuffix(' (points)')} |" in PAGE
