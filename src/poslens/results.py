@@ -12,8 +12,10 @@ import polars as pl
 
 from poslens.errors import InputError
 
+Schema = dict[str, type[pl.DataType]]
+
 # One row: what the run is and how it ended.
-SUMMARY = {
+SUMMARY: Schema = {
     "accuracy": pl.Float64,  # held-out, at the end
     "loss": pl.Float64,  # held-out cross-entropy, nats
     "sequences": pl.Int64,  # training sequences seen
@@ -33,16 +35,16 @@ SUMMARY = {
     "first_label": pl.Int64,
 }
 # One row per evaluation during training.
-CURVE = {
+CURVE: Schema = {
     "sequences": pl.Int64,
     "accuracy": pl.Float64,  # held-out
     "loss": pl.Float64,  # held-out
     "training_loss": pl.Float64,  # mean since the last evaluation
 }
 # One row per label: held-out accuracy by class.
-LABELS = {"label": pl.Int64, "count": pl.Int64, "correct": pl.Int64}
+LABELS: Schema = {"label": pl.Int64, "count": pl.Int64, "correct": pl.Int64}
 # One row per head and metric; head -1 is the whole layer at once.
-EFFECTS = {
+EFFECTS: Schema = {
     "layer": pl.Int64,
     "head": pl.Int64,
     "target": pl.String,  # "head"
@@ -58,7 +60,7 @@ EFFECTS = {
     "sequences": pl.Int64,
 }
 # One row per layer and metric.
-CONCENTRATION = {
+CONCENTRATION: Schema = {
     "layer": pl.Int64,
     "target": pl.String,
     "method": pl.String,
@@ -82,14 +84,14 @@ CONCENTRATION = {
     "verdict": pl.String,  # deposit, weak deposit, spread, none, undecidable (both metrics jointly)
 }
 
-RUN_TABLES = {
+RUN_TABLES: dict[str, Schema] = {
     "summary": SUMMARY,
     "curve": CURVE,
     "labels": LABELS,
     "effects": EFFECTS,
     "concentration": CONCENTRATION,
 }
-KEY = {"scheme": pl.String, "task": pl.String, "seed": pl.Int64}
+KEY: Schema = {"scheme": pl.String, "task": pl.String, "seed": pl.Int64}
 
 
 @dataclass(frozen=True)

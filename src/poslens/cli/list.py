@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from poslens.cli.options import parse, print_json
 from poslens.claims import CLAIMS
+from poslens.cli.options import parse, print_json
 from poslens.encodings import ENCODINGS, Encoding
 from poslens.experiments.profiles import PROFILES
 from poslens.model import STUDY, parse_scheme

@@ -21,7 +21,7 @@ File = TypeVar("File")
 
 
 def parse(kind: type[Command], arguments: list[str], name: str, default: Any = None) -> Command:
-    """A command's dataclass from its arguments. Raises InputError with tyro's reason in one line."""
+    """A command's dataclass from its arguments. Raises InputError with tyro's reason."""
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):

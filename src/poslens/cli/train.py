@@ -56,7 +56,8 @@ class Train:
     profile: str = "quick"
     """Where sizes come from unless set: smoke, quick, standard or paper."""
     config: Path | None = None
-    """TOML file with any of: scheme, task, seed, [task_settings], [parts.NAME], [model], [training]."""
+    """TOML file with any of: scheme, task, seed, [task_settings], [parts.NAME], [model],
+    [training]."""
     set: tuple[str, ...] = ()
     """Settings of the task and of the scheme's parts: between=10 rope.base=500000."""
     device: str = "cpu"

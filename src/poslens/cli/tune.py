@@ -12,8 +12,10 @@ from poslens.experiments.tune import GRID, VALIDATION_SEED, tune
 
 @dataclass(frozen=True)
 class Tune:
-    __doc__ = f"""Train every scheme and task at the learning rates {", ".join(f"{r:g}" for r in GRID)}
-    on seed {VALIDATION_SEED}, and write what each reached as OUT/learning_rates.csv.
+    __doc__ = f"""Train every scheme and task at each learning rate and write what each reached.
+
+    Rates: {", ".join(f"{rate:g}" for rate in GRID)}; seed: {VALIDATION_SEED}, which no profile
+    uses; table: OUT/learning_rates.csv.
 
     Give the table to 'poslens reproduce --rates'; the one that comes with poslens was made so.
     """

@@ -82,14 +82,14 @@ def run_cells(
                 with _interrupts_later():
                     ours, worker = _start(cell, device)
                     workers[ours] = (worker, cell)
-            for ours in wait(list(workers)):
-                assert isinstance(ours, Connection)
-                worker, cell = workers[ours]
+            for ready in wait(list(workers)):
+                assert isinstance(ready, Connection)
+                worker, cell = workers[ready]
                 try:
-                    news: News = ours.recv()
+                    news: News = ready.recv()
                 except (EOFError, OSError):  # it ended without a word
                     worker.join()
-                    del workers[ours]
+                    del workers[ready]
                     assert worker.exitcode is not None
                     if worker.exitcode >= 0:  # not by a signal: the error is ours
                         raise RuntimeError(
@@ -108,7 +108,7 @@ def run_cells(
                     raise InputError(news.failure)
                 if news.progress is None:
                     worker.join()
-                    del workers[ours]
+                    del workers[ready]
                 if watch is not None:
                     watch(news)
     finally:

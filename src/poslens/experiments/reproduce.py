@@ -90,7 +90,7 @@ def claim(folder: Path, profile: Profile, cells: list[Cell]) -> None:
         for key in ("profile", "model", "tuned"):
             refuse(folder, first_difference(found[key], asked[key], key))
         for key in ("tasks", "training"):
-            for task in asked["tasks"]:
+            for task in profile.tasks:
                 if task in found[key]:
                     refuse(
                         folder,

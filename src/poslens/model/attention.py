@@ -6,7 +6,8 @@ Notable:
   looking at heads and editing them needs no hooks;
 - fused attention unless logits or positional gains are asked for.
 
-Shapes: B batch, L query positions, M key positions, H heads, D head width, E model width.
+Shapes: B batch, L query positions, M key positions, H heads, D head width, E model width,
+N parts of an input.
 """
 
 from dataclasses import dataclass
@@ -54,6 +55,20 @@ class Context:
         return Context(self.encoding, positions, stack(self.visible, 2), stack(self.bias, 3))
 
 
+@dataclass(frozen=True)
+class Channel:
+    """Head channels under one kernel: images of the parts of an attention input, not yet rotated.
+
+    Keys have H = 1 where all heads share them. `rotated` says whether the encoding's `rotate` acts
+    on these channels; the name is empty where a head has no others.
+    """
+
+    name: str
+    queries_NBHLD: Tensor
+    keys_NBHMD: Tensor
+    rotated: bool = True
+
+
 class Attention(nn.Module):
     """What the two attention modules share: fused attention, logits, positional gain.
 
@@ -79,6 +94,14 @@ class Attention(nn.Module):
         """Queries (B, H, L, D), keys (B, H, M, D), values (B, H, M, D').
 
         `positioned=False` leaves the rotation out: every channel at angle 0.
+        """
+        raise NotImplementedError
+
+    def images(self, parts_NBLE: Tensor, x_BLE: Tensor) -> list[Channel]:
+        """Images of parts of x under the query and key projections, channel by channel.
+
+        Linear in the parts: norms inside the projections divide by the statistics of x, and biases
+        go to part 0. Parts that add up to x have images that add up to its queries and keys.
         """
         raise NotImplementedError
 
@@ -148,6 +171,13 @@ class MultiHeadAttention(Attention):
                 queries, keys, context.positions, context.positions
             )
         return queries, keys, values
+
+    def images(self, parts_NBLE: Tensor, x_BLE: Tensor) -> list[Channel]:
+        both = 2 * x_BLE.shape[-1]
+        joint = F.linear(parts_NBLE, self.input.weight[:both])
+        joint[0] += self.input.bias[:both]
+        queries, keys = joint.unflatten(-1, (2, self.heads_count, -1)).permute(3, 0, 1, 4, 2, 5)
+        return [Channel("", queries, keys)]
 
 
 def head_width(width: int, heads: int) -> int:

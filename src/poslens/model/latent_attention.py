@@ -5,7 +5,7 @@ whose queries are per head and whose single key all heads share. Queries, and ke
 through low-rank bottlenecks with an RMS norm.
 
 Shapes: B batch, L query positions, M key positions, H heads, D content width, R rotary width,
-E model width.
+E model width, N parts of an input.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from poslens.encodings.base import Encoding, Shape
 from poslens.encodings.scaling import YaRNScaling, yarn_magnitude
 from poslens.errors import InputError
-from poslens.model.attention import Attention, Context
+from poslens.model.attention import Attention, Channel, Context
 
 
 @dataclass(frozen=True)
@@ -110,3 +110,25 @@ class LatentAttention(Attention):
         queries = torch.cat((query_content, query_rotary), -1)
         shared = key_rotary.expand(-1, self.heads_count, -1, -1)
         return queries, torch.cat((key_content, shared), -1), values
+
+    def images(self, parts_NBLE: Tensor, x_BLE: Tensor) -> list[Channel]:
+        """Two channels, `unrotated` (the content channel) and `rotary`, whose key heads share."""
+
+        def frozen(part: Tensor, whole: Tensor, norm: nn.RMSNorm) -> Tensor:
+            assert norm.eps is not None
+            return part * norm.weight * (whole.square().mean(-1, keepdim=True) + norm.eps).rsqrt()
+
+        queries = frozen(self.query_down(parts_NBLE), self.query_down(x_BLE), self.query_norm)
+        queries = self.query_up(queries).unflatten(-1, (self.heads_count, -1)).transpose(2, 3)
+        query_content, query_rotary = queries.split((self.content_width, self.rotary_width), -1)
+
+        latent, key_rotary = self.latent_down(parts_NBLE).split(
+            (self.latent_rank, self.rotary_width), -1
+        )
+        whole = self.latent_down(x_BLE)[..., : self.latent_rank]
+        keys_values = self.latent_up(frozen(latent, whole, self.latent_norm))
+        keys_values = keys_values.unflatten(-1, (self.heads_count, -1)).transpose(2, 3)
+        return [
+            Channel("unrotated", query_content, keys_values[..., : self.content_width], False),
+            Channel("rotary", query_rotary, key_rotary[:, :, None]),
+        ]

@@ -1,9 +1,9 @@
 """The seam for looking at heads and editing them: what every analysis may ask of a model.
 
 A model, our own or a pretrained one, is a stack of layers whose heads write into a residual stream.
-Analyses walk it as: `enter` a layer, take its `heads`' outputs, turn outputs into what they `write`,
-and `leave` with changed writes for the scores. Prefix and attention are computed once, however many
-variants leave.
+Analyses walk it as: `enter` a layer, take its `heads`' outputs, turn outputs into what they
+`write`, and `leave` with changed writes for the scores. Prefix and attention are computed once,
+however many variants leave.
 
 Shapes: N variants, B batch, L positions, H heads, D head width, E model width, C classes.
 """

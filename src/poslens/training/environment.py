@@ -14,7 +14,7 @@ import torch
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Versions, processor and threads of this process; the commit where poslens is a checkout."""
+    """Versions, processor, threads and their float32 GEMM rate; the commit of a checkout."""
     accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
         "poslens": version("poslens"),
@@ -23,10 +23,22 @@ def environment(device: torch.device) -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "gemm_gflops": round(gemm_rate(device) / 1e9, 1),
         "device": str(device),
         "accelerator": accelerator,
         "commit": commit(),
     }
+
+
+def gemm_rate(device: torch.device, size: int = 768, repeats: int = 5) -> float:
+    """float32 operations a second of a square matrix product here and now: the best of a few."""
+    square = torch.ones(size, size, device=device)
+    best = 0.0
+    for _ in range(repeats):
+        started = time.perf_counter()
+        (square @ square).sum().item()  # item() waits for an accelerator to finish
+        best = max(best, 2 * size**3 / (time.perf_counter() - started))
+    return best
 
 
 def processor() -> str:

@@ -113,14 +113,14 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file. Raises InputError where it is missing or damaged."""
     try:
         value = json.loads(path.read_text())
+        if not isinstance(value, dict):
+            raise ValueError("not a JSON object")
     except FileNotFoundError as error:
         raise InputError(f"{path} is missing; give a folder that poslens has made") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InputError(
             f"{path} is damaged ({error}); delete the folder {path.parent} and run again"
         ) from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path} is damaged (not a JSON object); delete {path.parent}")
     return value
 
 

@@ -12,7 +12,7 @@ from poslens.settings import make_settings
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How a model is trained and evaluated. Raises InputError for values that make no sense."""
+    """How a model is trained and evaluated; sizes count sequences."""
 
     sequences: int = 80_000
     """Training budget, in sequences."""
@@ -38,6 +38,7 @@ class TrainingSettings:
     """Stop early at this share of the ceiling in three evaluations in a row; above 1: never."""
 
     def __post_init__(self) -> None:
+        """Raises InputError for values that make no sense."""
         for name in ("sequences", "batch", "evaluations", "validation", "evaluation"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; use 1 or more")
@@ -89,6 +90,7 @@ class RunSettings:
     training: TrainingSettings = field(default_factory=TrainingSettings)
 
     def __post_init__(self) -> None:
+        """Raises InputError for a negative seed."""
         if self.seed < 0:
             raise InputError(f"seed is {self.seed}; use 0 or more")
 

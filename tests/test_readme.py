@@ -1,0 +1,40 @@
+"""The README: its code runs, and its numbers are those of the committed results."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from poslens.claims import ledger
+from poslens.report.markdown import summary_page
+from poslens.results import read
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_its_python_runs(block: str, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(block)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_its_table_is_that_of_the_committed_results() -> None:
+    tables = read(ROOT / "results" / "quick")
+    quoted = README.split("<!-- results -->\n")[1].split("<!-- /results -->")[0]
+    assert quoted == summary_page(tables, ledger(tables))
+    assert tables.summary.height == 18
+
+
+def test_its_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)", README):
+        assert (ROOT / target).exists(), target
