@@ -1,6 +1,7 @@
 """`poslens`: one command, one small module each; nothing heavy is imported until it is needed."""
 
 import importlib
+import os
 import sys
 
 from poslens.errors import InputError
@@ -50,11 +51,12 @@ def main(arguments: list[str] | None = None) -> None:
             close = difflib.get_close_matches(name, COMMANDS, n=1) or COMMANDS
             raise InputError(f"unknown command {name!r}; did you mean: {', '.join(close)}?")
         importlib.import_module(f"poslens.cli.{name}").run(rest)
+        sys.stdout.flush()
     except InputError as error:
         print(f"poslens: {error}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has left, as `head` does
-        sys.stdout = None
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         print(f"poslens: {error}", file=sys.stderr)

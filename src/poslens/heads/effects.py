@@ -1,6 +1,7 @@
 """What removing a head does to every answer: zero ablation of each head, and of each whole layer.
 
-Shapes: A layers, H heads, N sequences, B batch, V variants (heads, then the whole layer), C classes.
+Shapes: A layers, H heads, N sequences, B batch, V variants (heads, then the whole layer),
+C classes.
 """
 
 import numpy as np
