@@ -13,3 +13,10 @@ def test_wilson_equals_scipy(case: tuple[int, int]) -> None:
     expected = binomtest(right, size).proportion_ci(0.95, method="wilson")
     assert abs(low - expected.low) < 1e-9
     assert abs(high - expected.high) < 1e-9
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 4096, 10_001])
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_the_interval_holds_the_share_at_the_ends(share: float, size: int) -> None:
+    low, high = wilson(share, size)
+    assert low <= share <= high
