@@ -32,7 +32,7 @@ tune: .venv/installed
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,cluster]"
 	touch $@
 
 clean:

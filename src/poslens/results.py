@@ -83,6 +83,58 @@ CONCENTRATION: Schema = {
     "second_high": pl.Float64,
     "verdict": pl.String,  # deposit, weak deposit, spread, none, undecidable (both metrics jointly)
 }
+# One row per head: where its logits come from, on independent tokens (`poslens.toeplitz`).
+DECOMPOSITION: Schema = {
+    "layer": pl.Int64,
+    "head": pl.Int64,
+    "split": pl.String,  # "mean" or "embedding"
+    "sequences": pl.Int64,
+    "length": pl.Int64,  # words
+    "error": pl.Float64,  # max |sum of terms - logits| / max sum of |terms|
+    "variance": pl.Float64,  # of the logits, nats squared
+    "within_rows": pl.Float64,  # the same about the mean of each row
+    "algebra": pl.String,  # additive, multiplicative, mixed, undefined
+    "explained": pl.Float64,  # share of position's effect that is the same for all sequences
+    "reason": pl.String,  # why the algebra is undefined, or empty
+    "tau": pl.Float64,  # Toeplitz share, one symbol for all sequences
+    "tau_adjusted": pl.Float64,
+    "tau_each": pl.Float64,  # mean over sequences of the share with a symbol each
+    "tau_each_adjusted": pl.Float64,
+    "tau_row": pl.Float64,  # the same four, row-aware
+    "tau_row_adjusted": pl.Float64,
+    "tau_row_each": pl.Float64,
+    "tau_row_each_adjusted": pl.Float64,
+}
+# One row per head and ordered pair of terms; the shares of all pairs of a head add up to 1.
+COVARIANCES: Schema = {
+    "layer": pl.Int64,
+    "head": pl.Int64,
+    "term": pl.String,
+    "other": pl.String,  # the term itself: its variance
+    "covariance": pl.Float64,  # nats squared
+    "within_rows": pl.Float64,  # the same about the mean of each row
+    "share": pl.Float64,  # over the variance of the logits
+    "share_within_rows": pl.Float64,
+}
+# One row per head and offset.
+SYMBOLS: Schema = {
+    "layer": pl.Int64,
+    "head": pl.Int64,
+    "offset": pl.Int64,  # query position - key position, words
+    "value": pl.Float64,  # mean logit, nats
+    "entries": pl.Int64,  # behind that mean
+}
+# One row per head with a rotary kernel: norms of its logits with over without the kernel.
+SPECTRA: Schema = {
+    "layer": pl.Int64,
+    "head": pl.Int64,
+    "sequences": pl.Int64,
+    "operator": pl.Float64,  # ratio of the largest singular values, mean over sequences
+    "operator_contracted": pl.Float64,  # share of sequences in which it is below 1
+    "nuclear": pl.Float64,  # ratio of their sums
+    "nuclear_contracted": pl.Float64,
+    "none_grew": pl.Float64,  # share of sequences in which no unitarily invariant norm grew
+}
 
 RUN_TABLES: dict[str, Schema] = {
     "summary": SUMMARY,
@@ -90,6 +142,10 @@ RUN_TABLES: dict[str, Schema] = {
     "labels": LABELS,
     "effects": EFFECTS,
     "concentration": CONCENTRATION,
+    "decomposition": DECOMPOSITION,
+    "covariances": COVARIANCES,
+    "symbols": SYMBOLS,
+    "spectra": SPECTRA,
 }
 KEY: Schema = {"scheme": pl.String, "task": pl.String, "seed": pl.Int64}
 
@@ -103,6 +159,10 @@ class Tables:
     labels: pl.DataFrame
     effects: pl.DataFrame
     concentration: pl.DataFrame
+    decomposition: pl.DataFrame
+    covariances: pl.DataFrame
+    symbols: pl.DataFrame
+    spectra: pl.DataFrame
 
 
 def write_table(folder: Path, name: str, rows: list[dict[str, object]]) -> None:

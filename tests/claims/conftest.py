@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from poslens.claims import CLAIMS
-from poslens.results import CONCENTRATION, CURVE, EFFECTS, KEY, LABELS, SUMMARY, Tables
+from poslens.results import KEY, RUN_TABLES, Tables
 
 BASELINE = {"distance": 0.2, "count": 0.03}
 
@@ -69,15 +69,16 @@ class Study:
         return self
 
     def tables(self) -> Tables:
-        def frame(rows: list[dict[str, Any]], schema: dict[str, Any]) -> pl.DataFrame:
-            return pl.DataFrame(rows, schema={**KEY, **schema})
-
+        rows = {
+            "summary": self.summary,
+            "curve": self.curve,
+            "concentration": self.concentration,
+        }
         return Tables(
-            summary=frame(self.summary, SUMMARY),
-            curve=frame(self.curve, CURVE),
-            labels=frame([], LABELS),
-            effects=frame([], EFFECTS),
-            concentration=frame(self.concentration, CONCENTRATION),
+            **{
+                name: pl.DataFrame(rows.get(name, []), schema={**KEY, **schema})
+                for name, schema in RUN_TABLES.items()
+            }
         )
 
     def verdict(self, claim: str) -> Any:

@@ -1,4 +1,4 @@
-"""Zero ablation against models rebuilt with the heads' output columns at zero.
+"""Effects against models rebuilt with the heads' output columns at zero, and against plain walks.
 
 Shapes: A layers, H heads, N sequences.
 """
@@ -10,8 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from poslens.heads import effects
-from poslens.heads.effects import zero_ablation
+from poslens.errors import InputError
+from poslens.heads import Edit, Effort, Reference, measure
+from poslens.heads.edits import reference_batch
+from poslens.heads.effects import DISCORDANT, edited_scores
 from poslens.model import ModelSettings, Transformer, TransformerSites, build
 from poslens.tasks import Batch, Distance, held_out
 from poslens.tasks.distance import DistanceSettings
@@ -35,17 +37,24 @@ def rebuilt(
     return (scores_NC.argmax(-1) == data.labels_B).numpy(), losses_N.numpy()
 
 
+def reference_of(model: Transformer) -> Reference:
+    sites = TransformerSites(model)
+    every_length = torch.arange(5, 15)
+    batch = reference_batch(TASK, every_length, 200, seed=0)
+    return Reference(sites, batch, model.settings.causal)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scheme", ["rope", "rope@1", "t5", "sinusoidal+rope", "mla"])
-def test_it_is_the_model_without_the_heads_output_columns(
-    scheme: str, causal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(effects, "ROWS", 100)  # batches of 20, and a last one of 10
+def test_zeroing_is_the_model_without_the_heads_output_columns(scheme: str, causal: bool) -> None:
     torch.manual_seed(0)
     settings = ModelSettings(layers=LAYERS, heads=HEADS, width=32, feedforward=48, causal=causal)
     parts = {"mla": {"value_width": 5}} if scheme == "mla" else {}
     model, data = build(scheme, TASK, settings, parts), held_out(TASK, SEQUENCES, seed=0)
-    accuracy, loss = zero_ablation(TransformerSites(model), data)
+    sites = TransformerSites(model)
+    effort = Effort(megabytes=20 * sites.megabytes_per_row(data.tokens_BL.shape[1]))
+    found = measure(data, Edit(), reference_of(model), effort)
+    accuracy, loss = found["accuracy"], found["loss"]
     assert (accuracy.metric, loss.metric) == ("accuracy", "loss")
     assert (accuracy.target, accuracy.method) == ("head", "zero")
     assert loss.heads_AHN.shape == (LAYERS, HEADS, SEQUENCES)
@@ -63,3 +72,103 @@ def test_it_is_the_model_without_the_heads_output_columns(
             same(accuracy.heads_AHN[layer, head], loss.heads_AHN[layer, head], layer, [head])
     change_AHN = np.abs(loss.heads_AHN - loss.intact_N)
     assert change_AHN.max(-1).min() > 1e-3  # no head is idle: the comparison could have failed
+
+
+EDITS = [
+    Edit("head", "zero"),
+    Edit("head", "mean"),
+    Edit("head", "resample"),
+    Edit("position", "none"),
+    Edit("position", "mean"),
+    Edit("position", "resample"),
+]
+
+
+def small(scheme: str, seed: int = 0) -> Transformer:
+    torch.manual_seed(seed)
+    settings = ModelSettings(layers=2, heads=HEADS, width=32, feedforward=48)
+    return build(scheme, TASK, settings).eval()
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: f"{edit.target}-{edit.method}")
+@pytest.mark.parametrize("scheme", ["rope", "alibi", "mla"])
+@torch.no_grad()
+def test_sharing_prefix_and_attention_equals_the_plain_walk(scheme: str, edit: Edit) -> None:
+    model, data = small(scheme), held_out(TASK, 60, seed=0)
+    reference = reference_of(model)
+    found = measure(data, edit, reference, Effort(draws=1))
+    labels = data.labels_B
+
+    def plain(heads: list[tuple[int, int]] | None) -> np.ndarray:
+        scores = edited_scores(data, edit, reference, heads)
+        return F.cross_entropy(scores.double(), labels, reduction="none").numpy()
+
+    np.testing.assert_allclose(found["loss"].intact_N, plain([]), atol=1e-5)
+    assert found["loss"].model_N is not None
+    np.testing.assert_allclose(found["loss"].model_N, plain(None), atol=1e-5)
+    for layer in range(2):
+        every = [(layer, head) for head in range(HEADS)]
+        np.testing.assert_allclose(found["loss"].layers_AN[layer], plain(every), atol=1e-5)
+        for _, head in every:
+            expected = plain([(layer, head)])
+            np.testing.assert_allclose(found["loss"].heads_AHN[layer, head], expected, atol=1e-5)
+    assert np.abs(found["loss"].heads_AHN - found["loss"].intact_N).max() > 1e-3
+
+
+def test_the_margin_is_the_right_score_over_the_next_and_right_answers_have_it_above_zero() -> None:
+    model, data = small("rope"), held_out(TASK, 60, seed=0)
+    found = measure(data, Edit(), reference_of(model))
+    assert ((found["margin"].intact_N > 0) == found["accuracy"].intact_N).all()
+
+
+@torch.no_grad()
+def test_the_mean_of_a_constant_head_changes_nothing() -> None:
+    model = small("rope")
+    projection = model.blocks[1].attention.input
+    rows = slice(2 * 32 + 8, 2 * 32 + 16)  # values of head 1
+    projection.weight[rows] = 0  # its values no longer depend on the token
+    found = measure(
+        held_out(TASK, 60, seed=0),
+        Edit("head", "mean"),
+        reference_of(model),
+    )
+    change_HN = np.abs(found["loss"].heads_AHN[1] - found["loss"].intact_N)
+    assert change_HN[1].max() < 1e-5 < 1e-3 < change_HN[0].max()
+
+
+def test_draws_are_averaged_and_differ() -> None:
+    model, data = small("rope"), held_out(TASK, 60, seed=0)
+    reference = reference_of(model)
+    edit = Edit("head", "resample")
+    one = measure(data, edit, reference, Effort(draws=1))["loss"].heads_AHN
+    three = measure(data, edit, reference, Effort(draws=3))["loss"].heads_AHN
+    assert np.abs(one - three).max() > 1e-3
+
+
+def test_early_stopping_waits_for_its_first_look_and_keeps_a_prefix() -> None:
+    model, data = small("rope"), held_out(TASK, 1500, seed=0)
+    reference = reference_of(model)
+    whole = measure(data, Edit(), reference)["accuracy"]
+    short = measure(data, Edit(), reference, Effort(precision=0.2))["accuracy"]
+    never = measure(data, Edit(), reference, Effort(precision=0.0))["accuracy"]
+    assert len(never.intact_N) == 1500
+    seen = len(short.intact_N)
+    assert 512 <= seen < 1500
+    assert (short.heads_AHN != short.intact_N).sum(-1).max() >= DISCORDANT
+    np.testing.assert_array_equal(short.heads_AHN, whole.heads_AHN[..., :seen])
+
+
+def test_bad_input_is_named() -> None:
+    model, data = small("rope"), held_out(TASK, 60, seed=0)
+    sites = TransformerSites(model)
+    with pytest.raises(InputError, match="no method 'zero'; it has: none, mean, resample"):
+        Edit("position", "zero")
+    with pytest.raises(InputError, match=r"too small for one variant .* give at least"):
+        measure(data, Edit(), reference_of(model), Effort(megabytes=1e-4))
+    with pytest.raises(InputError, match="no position"):
+        measure(data, Edit("position", "none"), reference_of(small("nope")))
+    few = Reference(sites, held_out(TASK, 1, 0, "reference"))
+    with pytest.raises(InputError, match="no reference sequence has"):
+        measure(data, Edit("head", "resample"), few)
+    with pytest.raises(InputError, match="reference sequences none has 40 words"):
+        reference_batch(TASK, torch.tensor([40]), 10, seed=0)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from poslens.model import STUDY, ModelSettings, Transformer, build
+from poslens.model import PUBLISHED, STUDY, ModelSettings, Transformer, build, preset
 from poslens.tasks import Batch, Distance
 from poslens.tasks.distance import DistanceSettings
 
@@ -16,6 +16,40 @@ MULTI_HEAD = (
     *(scheme for scheme in STUDY if scheme != "mla"),
     *("kerple", "t5@2", "rope@3", "alibi+rope"),
 )
+
+
+# Every switch of the published model alone, then the presets: scheme, parts, model settings.
+VARIANTS: dict[str, tuple[str, dict[str, dict[str, Any]], dict[str, Any]]] = {
+    **{
+        f"{scheme}, memory": (scheme, {}, {"memory_from_embeddings": True})
+        for scheme in ("rope", "rope@1", "learned", "t5", "mla")
+    },
+    "rope, sinusoidal table": ("rope", {}, {"extra_table": "sinusoidal"}),
+    "mla, learned table": ("mla", {}, {"extra_table": "learned"}),
+    "t5@2, own biases": ("t5@2", {}, {"bias_per_layer": True}),
+    "alibi, padding": ("alibi", {}, {"mask_padding": False}),
+    "nope, no final norm": ("nope", {}, {"final_norm": False}),
+    "nope, gelu": ("nope", {}, {"activation": "gelu"}),
+    "alibi, slopes": ("alibi", {"alibi": {"slopes": "published"}}, {}),
+    "t5, exact": ("t5", {"t5": {"exact": True}}, {}),
+    "rope, step": ("rope", {"rope": {"step": "published"}}, {}),
+    "mla, one rotary query": ("mla", {"mla": {"shared_rotary_query": True}}, {}),
+    **{
+        f"{name}, published": (name, preset(name).parts, preset(name).model)
+        for name in (row.replace("@k", "@2") for row in PUBLISHED)
+    },
+}
+
+
+@pytest.fixture(scope="session", params=VARIANTS)
+def variant(request: pytest.FixtureRequest, small: Callable[..., Transformer]) -> Any:
+    """`variant(**sizes)`: a small model with one switch of the published model, or all of them."""
+    scheme, parts, switches = VARIANTS[request.param]
+
+    def make(**sizes: Any) -> Transformer:
+        return small(scheme, parts=parts, **switches | sizes).eval()
+
+    return make
 
 
 @pytest.fixture(scope="session", params=MULTI_HEAD)

@@ -82,7 +82,8 @@ def test_parts_are_set_by_name(small: Any) -> None:
         ("rope", {"mla": {}}, "scheme 'rope' has no part 'mla'"),
         ("mla", {"t5": {}}, "it has: rope, mla"),
         ("rope", {"rope": {"bass": 2.0}}, "rope has no setting 'bass'; it has: base"),
-        ("alibi", {"alibi": {"base": 2.0}}, "alibi has no setting 'base'; it has: nothing"),
+        ("alibi", {"alibi": {"base": 2.0}}, "alibi has no setting 'base'; it has: slopes"),
+        ("kerple", {"kerple": {"r1": 2.0}}, "kerple has no setting 'r1'; it has: nothing"),
         ("rope", {"rope": 5}, "rope is 5; it takes a value of type RoPESettings"),
         ("rope", {"rope": {"width": "all"}}, "rope.width is 'all'; it takes a value of type int"),
         (

@@ -3,6 +3,7 @@
 Shapes: N variants, B batch, L positions, H heads, E model width.
 """
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close as close
 
+from poslens.encodings import Encoding
 from poslens.errors import InputError
 from poslens.model import Transformer, TransformerSites
 from poslens.tasks import Batch
@@ -30,7 +32,17 @@ def walk(model: Transformer, batch: Batch, gains_BH: Tensor | None = None) -> Te
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_intact_scores_are_the_models(scheme: str, causal: bool, small: Any, padded: Any) -> None:
-    model, batch = small(scheme, layers=3, causal=causal), padded(LENGTHS, 11)
+    intact_scores_are_the_models(small(scheme, layers=3, causal=causal), padded(LENGTHS, 11))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_intact_scores_are_the_models_with_published_switches(
+    variant: Any, causal: bool, padded: Any
+) -> None:
+    intact_scores_are_the_models(variant(layers=3, causal=causal), padded(LENGTHS, 11))
+
+
+def intact_scores_are_the_models(model: Transformer, batch: Batch) -> None:
     sites, expected = TransformerSites(model), model(batch.tokens_BL, batch.lengths_B)
     assert (sites.layers, sites.heads_in(2)) == (3, 4)
     close(walk(model, batch), expected)
@@ -50,11 +62,28 @@ def test_intact_scores_are_the_models(scheme: str, causal: bool, small: Any, pad
 def test_many_variants_leave_as_each_would_alone(
     scheme: str, lengths: list[int], causal: bool, per_row: bool, small: Any, padded: Any
 ) -> None:
-    model, batch = small(scheme, causal=causal, layers=3), padded(lengths, 10)
+    starts = [4, 0, 1] if per_row else None
+    variants_leave_as_each_alone(
+        small(scheme, causal=causal, layers=3), padded(lengths, 10), starts
+    )
+
+
+@pytest.mark.parametrize("per_row", [False, True])
+def test_many_variants_leave_as_each_would_alone_with_published_switches(
+    variant: Any, per_row: bool, padded: Any
+) -> None:
+    # Positions stay below 14, the rows of a learned table, where padding fills up to 14 words.
+    starts = [0, 0, 0] if per_row else None
+    variants_leave_as_each_alone(variant(layers=3), padded([7, 4, 9], 10), starts)
+
+
+def variants_leave_as_each_alone(
+    model: Transformer, batch: Batch, starts: list[int] | None
+) -> None:
     sites = TransformerSites(model)
     state = sites.enter(batch)
-    if per_row:
-        positions_BL = torch.arange(10) + torch.tensor([4, 0, 1])[: len(lengths), None]
+    if starts is not None:
+        positions_BL = torch.arange(10) + torch.tensor(starts)[: len(batch), None]
         x_BLE, context = model.embed(batch.tokens_BL, batch.lengths_B, positions_BL)
         state = replace(state, x_BLE=x_BLE, context=context)
     updates_NBLE = torch.randn(5, *state.x_BLE.shape)
@@ -63,8 +92,8 @@ def test_many_variants_leave_as_each_would_alone(
         close(sites.leave(state, update_BLE[None])[0], scores_BC)
         after = sites.advance(state, update_BLE)
         x_BLE = after.x_BLE
-        for block in model.blocks[1:]:
-            x_BLE = block(x_BLE, after.context)
+        for layer, block in list(enumerate(model.blocks))[1:]:
+            x_BLE = block(x_BLE, after.context.at(layer))
         close(model.read(x_BLE, after.lengths_B), scores_BC)
 
 
@@ -90,6 +119,39 @@ def test_no_gain_is_the_same_weights_without_the_encoding(
     close(removed, without(batch.tokens_BL, batch.lengths_B))
     assert (removed - intact).abs().max() > 1e-4
     close(walk(model, batch, 1 - ZEROS), intact)
+
+
+@pytest.mark.parametrize("switches", [{}, {"memory_from_embeddings": True, "final_norm": False}])
+@pytest.mark.parametrize(
+    ("name", "parts", "own"),
+    [
+        ("rope", {}, {"extra_table": "sinusoidal"}),
+        ("rope@2", {"rope": {"step": "published"}}, {"mask_padding": False}),
+        ("t5", {"t5": {"exact": True}}, {"bias_per_layer": True}),
+        ("alibi", {"alibi": {"slopes": "published"}}, {"mask_padding": False}),
+        ("mla", {"rope": {"step": "published"}}, {"extra_table": "learned"}),
+        ("mla", {"mla": {"shared_rotary_query": True}}, {}),
+    ],
+)
+def test_no_gain_is_no_encoding_in_published_models(
+    name: str,
+    parts: dict[str, Any],
+    own: dict[str, Any],
+    switches: dict[str, Any],
+    small: Any,
+    padded: Any,
+) -> None:
+    model, batch = small(name, parts=parts, **own | switches), padded(LENGTHS, 11)
+    intact, removed = model(batch.tokens_BL, batch.lengths_B), walk(model, batch, ZEROS)
+    assert (removed - intact).abs().max() > 1e-4
+    close(walk(model, batch, 1 - ZEROS), intact)
+    without, nothing = copy.deepcopy(model), Encoding(model.encoding.shape)
+    if "extra_table" in own:  # which stays
+        without.encoding.second = nothing
+    else:
+        without.encoding = nothing
+    without.upper_encodings = torch.nn.ModuleList()
+    close(removed, without(batch.tokens_BL, batch.lengths_B))
 
 
 @pytest.mark.parametrize("name", ["nope", "sinusoidal", "learned", "nope@2", "sinusoidal+learned"])

@@ -20,9 +20,19 @@ Command = TypeVar("Command")
 File = TypeVar("File")
 
 
-def parse(kind: type[Command], arguments: list[str], name: str, default: Any = None) -> Command:
-    """A command's dataclass from its arguments. Raises InputError with tyro's reason."""
+def parse(
+    kind: type[Command],
+    arguments: list[str],
+    name: str,
+    default: Any = None,
+    both_ways: bool = False,
+) -> Command:
+    """A command's dataclass from its arguments. Raises InputError with tyro's reason.
+
+    Flags turn their default around; `both_ways` has --NAME and --no-NAME whatever the default.
+    """
     errors = io.StringIO()
+    pairs = () if both_ways else (tyro.conf.FlagCreatePairsOff,)
     try:
         with contextlib.redirect_stderr(errors):
             return tyro.cli(
@@ -30,7 +40,7 @@ def parse(kind: type[Command], arguments: list[str], name: str, default: Any = N
                 args=arguments,
                 prog=f"poslens {name}",
                 default=default,
-                config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+                config=(tyro.conf.OmitArgPrefixes, *pairs),
             )
     except SystemExit as stop:
         if stop.code in (0, None):

@@ -1,13 +1,14 @@
 """`poslens reproduce`: the whole study, from nothing to a report."""
 
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from poslens.cli.engine import Engine, engine
 from poslens.cli.options import before_the_rest, override, parse, print_json, read_file
 from poslens.cli.progress import Bars
 from poslens.experiments.profiles import Profile, profile_named, select
+from poslens.experiments.published import as_published
 from poslens.experiments.rates import COMMITTED, Rates
 from poslens.experiments.reproduce import reproduce
 
@@ -35,6 +36,8 @@ class Reproduce:
       poslens reproduce --profile standard --jobs 2
       poslens reproduce --schemes rope alibi --tasks distance --seeds 0 1 2 --out runs/three
       poslens reproduce --config study.toml
+      poslens reproduce --profile standard --engine ray --address auto
+      poslens reproduce --profile paper --published --device cuda
     """
 
     profile: str = "quick"
@@ -46,13 +49,19 @@ class Reproduce:
     seeds: tuple[int, ...] = ()
     """These seeds [default: the profile's]."""
     out: Path | None = None
-    """Folder of the experiment [default: runs/PROFILE]."""
+    """Folder of the experiment [default: runs/PROFILE, or runs/PROFILE-published]."""
     config: Path | None = None
     """TOML file with any of: profile, schemes, seeds, [tasks.NAME], [model], [training]."""
+    published: bool = False
+    """Every scheme as in the study's released code (docs/published.md), but what the file sets."""
     rates: Path = COMMITTED
     """Table of tuned learning rates, made by 'poslens tune'."""
-    jobs: int = os.cpu_count() or 1
-    """Worker processes, one thread each; results do not depend on it."""
+    jobs: int | None = None
+    """Worker processes, one thread each [default: one a core]; results do not depend on it."""
+    engine: Engine = "local"
+    """local (processes here) or ray (a cluster; same results)."""
+    address: str | None = None
+    """Ray cluster: host:port, ray://host:port or auto [default: RAY_ADDRESS, else started here]."""
     device: str = "cpu"
     """cpu or cuda."""
     json: bool = False
@@ -66,9 +75,15 @@ def run(arguments: list[str]) -> None:
     default = Reproduce(profile=profile.name, schemes=file.schemes, seeds=file.seeds)
     command = parse(Reproduce, arguments, "reproduce", default)
     profile = select(from_file(profile, file), command.schemes, command.tasks, command.seeds)
+    if command.published:
+        profile = as_published(profile, file.model, file.training, file.tasks)
     folder = command.out or Path("runs") / profile.name
-    with Bars() as bars:
-        reproduce(profile, folder, command.jobs, command.device, Rates(command.rates), bars)
+    rates = Rates(command.rates)
+    with (
+        engine(command.engine, command.address, command.jobs) as (jobs, chosen),
+        Bars() as bars,
+    ):
+        reproduce(profile, folder, jobs, command.device, rates, bars, **chosen)
 
     from poslens import results
     from poslens.claims import ledger, ledger_rows

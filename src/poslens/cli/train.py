@@ -17,7 +17,7 @@ from poslens.cli.options import (
 from poslens.cli.progress import Bars
 from poslens.experiments.profiles import Profile, profile_named
 from poslens.experiments.rates import Rates
-from poslens.model import ModelSettings
+from poslens.model import ModelSettings, Preset, preset
 from poslens.training import RunFolder, RunSettings, TrainingSettings, train
 
 
@@ -34,6 +34,9 @@ class RunFile:
     training: dict[str, Any] = field(default_factory=dict)
 
 
+STANDARD = Preset(model={}, task={}, training={})
+
+
 @dataclass(frozen=True)
 class Train:
     """Train one scheme on one task; a killed run continues with the same command.
@@ -42,6 +45,7 @@ class Train:
       poslens train rope --task distance
       poslens train rope@2 --task distance --seed 1 --sequences 32000
       poslens train rope --task count --set rope.base=500000 most=20
+      poslens train rope --task count --published --mask-padding
       poslens train --config run.toml --out runs/mine
     """
 
@@ -52,7 +56,7 @@ class Train:
     seed: int = 0
     """Seed of data, initialisation and batch order."""
     out: Path | None = None
-    """Run folder [default: runs/SCHEME-TASK-seedN]."""
+    """Run folder [default: runs/SCHEME-TASK-seedN, below runs/published with --published]."""
     profile: str = "quick"
     """Where sizes come from unless set: smoke, quick, standard or paper."""
     config: Path | None = None
@@ -60,6 +64,9 @@ class Train:
     [training]."""
     set: tuple[str, ...] = ()
     """Settings of the task and of the scheme's parts: between=10 rope.base=500000."""
+    published: bool = False
+    """As the study's released code does it for this scheme (docs/published.md); file and options
+    come before it: --published --final-norm is that code with a final norm."""
     device: str = "cpu"
     """cpu or cuda."""
     json: bool = False
@@ -74,19 +81,16 @@ def run(arguments: list[str]) -> None:
     early = before_the_rest(arguments, "profile", "config", "task", "learning-rate")
     file = read_file(RunFile, early.get("config"))
     profile = profile_named(early.get("profile", "quick"))
-    task = early.get("task", file.task)
-    sizes = profile.training.get(task, TrainingSettings())
-    default = Train(
-        scheme=file.scheme,
-        task=task,
-        seed=file.seed,
-        model=override(profile.model, file.model, "model"),
-        training=override(sizes, file.training, "training"),
-    )
-    command = parse(Train, arguments, "train", default)
-    settings = resolve(command, profile, file, "learning-rate" in early)
+    file = replace(file, task=early.get("task", file.task))
+    published = "--published" in arguments
+    own = STANDARD
+    command = parse(Train, arguments, "train", defaults(profile, own, file), published)
+    if published:
+        own = preset(command.scheme)
+        command = parse(Train, arguments, "train", defaults(profile, own, file), published)
+    settings = resolve(command, profile, own, file, "learning-rate" in early)
     torch.set_num_threads(1)
-    path = command.out or Path("runs") / settings.name
+    path = command.out or Path("runs", *["published"] * published) / settings.name
     with Bars() as bars:
         folder = train(
             settings, path, command.device, lambda progress: bars.run(settings.name, progress)
@@ -94,15 +98,30 @@ def run(arguments: list[str]) -> None:
     show(folder, command.json)
 
 
-def resolve(command: Train, profile: Profile, file: RunFile, rate_given: bool) -> RunSettings:
-    """The run that options, file and profile together ask for."""
+def defaults(profile: Profile, own: Preset, file: RunFile) -> Train:
+    """What options that are not given stand for: file before preset before profile."""
+    sizes = profile.training.get(file.task, TrainingSettings())
+    return Train(
+        scheme=file.scheme,
+        task=file.task,
+        seed=file.seed,
+        model=override(profile.model, own.model | file.model, "model"),
+        training=override(sizes, own.training | file.training, "training"),
+    )
+
+
+def resolve(
+    command: Train, profile: Profile, own: Preset, file: RunFile, rate_given: bool
+) -> RunSettings:
+    """The run that options, file, preset and profile together ask for."""
     given = assignments(command.set)
-    task_settings = profile.tasks.get(command.task, {}) | file.task_settings
+    task_settings = profile.tasks.get(command.task, {}) | own.task | file.task_settings
     task_settings |= {key: value for key, value in given.items() if not isinstance(value, dict)}
-    parts = dict(file.parts)
-    for name, part in given.items():
-        if isinstance(part, dict):
-            parts[name] = parts.get(name, {}) | part
+    parts = dict(own.parts)
+    for source in (file.parts, given):
+        for name, part in source.items():
+            if isinstance(part, dict):
+                parts[name] = parts.get(name, {}) | part
     training = command.training
     if profile.tuned and not rate_given and "learning_rate" not in file.training:
         training = replace(training, learning_rate=Rates().best(command.scheme, command.task))

@@ -1,9 +1,9 @@
 """`poslens tune`: the learning rate of every scheme and task, over one grid."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from poslens.cli.engine import Engine, engine
 from poslens.cli.options import parse, print_json
 from poslens.cli.progress import Bars
 from poslens.experiments.profiles import profile_named, select
@@ -28,8 +28,12 @@ class Tune:
     """smoke, quick, standard or paper."""
     out: Path = Path("runs/tune")
     """Folder of runs; the same command continues it."""
-    jobs: int = os.cpu_count() or 1
-    """Worker processes, one thread each."""
+    jobs: int | None = None
+    """Worker processes, one thread each [default: one a core]."""
+    engine: Engine = "local"
+    """local (processes here) or ray (a cluster; same results)."""
+    address: str | None = None
+    """Ray cluster: host:port, ray://host:port or auto [default: RAY_ADDRESS, else started here]."""
     device: str = "cpu"
     """cpu or cuda."""
     json: bool = False
@@ -39,8 +43,11 @@ class Tune:
 def run(arguments: list[str]) -> None:
     command = parse(Tune, arguments, "tune")
     profile = select(profile_named(command.profile), command.schemes, command.tasks)
-    with Bars() as bars:
-        rates = tune(profile, command.out, command.jobs, command.device, bars)
+    with (
+        engine(command.engine, command.address, command.jobs) as (jobs, chosen),
+        Bars() as bars,
+    ):
+        rates = tune(profile, command.out, jobs, command.device, bars, **chosen)
     if command.json:
         print_json(rates.table.to_dicts())
         return

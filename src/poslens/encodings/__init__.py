@@ -1,10 +1,12 @@
 """Positional encodings, one a file, each through the three doors of `base.Encoding`."""
 
-from poslens.encodings.alibi import ALiBi
+from poslens.encodings.alibi import ALiBi, ALiBiSettings
 from poslens.encodings.base import Encoding, Kind, Shape, pairwise_offsets
 from poslens.encodings.combine import Both, FirstHeads
+from poslens.encodings.fire import FIRE, FIRESettings
 from poslens.encodings.kerple import KERPLE
 from poslens.encodings.learned import Learned, LearnedSettings
+from poslens.encodings.prope import PRoPE, PRoPESettings
 from poslens.encodings.relative import RelativeBias
 from poslens.encodings.rope import RoPE, RoPESettings
 from poslens.encodings.scaling import (
@@ -19,6 +21,7 @@ from poslens.encodings.scaling import (
 )
 from poslens.encodings.sinusoidal import Sinusoidal, SinusoidalSettings
 from poslens.encodings.t5 import T5Bias, T5Settings
+from poslens.encodings.xpos import XPos, XPosSettings
 
 NoPE = Encoding
 
@@ -30,15 +33,21 @@ ENCODINGS: dict[str, type[Encoding]] = {
     "alibi": ALiBi,
     "rope": RoPE,
     "kerple": KERPLE,
+    "xpos": XPos,
+    "fire": FIRE,
+    "p-rope": PRoPE,
 }
 
 __all__ = [
     "ENCODINGS",
+    "FIRE",
     "KERPLE",
     "ALiBi",
+    "ALiBiSettings",
     "Both",
     "DynamicNTKScaling",
     "Encoding",
+    "FIRESettings",
     "FirstHeads",
     "Kind",
     "Learned",
@@ -48,6 +57,8 @@ __all__ = [
     "LongRoPEScaling",
     "NTKScaling",
     "NoPE",
+    "PRoPE",
+    "PRoPESettings",
     "RelativeBias",
     "RoPE",
     "RoPESettings",
@@ -57,6 +68,8 @@ __all__ = [
     "SinusoidalSettings",
     "T5Bias",
     "T5Settings",
+    "XPos",
+    "XPosSettings",
     "YaRNScaling",
     "pairwise_offsets",
     "yarn_magnitude",

@@ -3,6 +3,9 @@
 Shapes: H heads.
 """
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -22,17 +25,30 @@ def alibi_slopes(heads: int) -> Tensor:
     return torch.tensor((slopes + between)[:heads])
 
 
+@dataclass(frozen=True)
+class ALiBiSettings:
+    """`slopes`: those of Press et al. ("press"), or exp(-h/H) for head h of H, 1 down to 0.39 at 16
+    heads, as in the code released with Gu et al. 2026 ("published").
+    """
+
+    slopes: Literal["press", "published"] = "press"
+
+
 class ALiBi(RelativeBias):
     """-m_h |offset|: nearer keys weigh more, by a slope fixed for each head.
 
     Causal models use the same formula, since the keys after the query are masked there.
     """
 
+    Settings = ALiBiSettings
     slopes_H: Tensor
 
-    def __init__(self, shape: Shape, settings: object = None) -> None:
+    def __init__(self, shape: Shape, settings: ALiBiSettings | None = None) -> None:
         super().__init__(shape, settings)
-        self.register_buffer("slopes_H", alibi_slopes(shape.heads), persistent=False)
+        slopes_H = alibi_slopes(shape.heads)
+        if self.settings.slopes == "published":
+            slopes_H = (-torch.arange(shape.heads) / shape.heads).exp()
+        self.register_buffer("slopes_H", slopes_H, persistent=False)
 
     def kernel(self, offsets: Tensor) -> Tensor:
         return -torch.tensordot(self.slopes_H, offsets.abs().to(self.slopes_H), dims=0)

@@ -22,12 +22,14 @@ class RoPESettings:
     `width` counts the leading channels of a head that are rotated (None: all); the rest carry no
     position. `layout` says which channels make pair f: 2f and 2f+1 ("interleaved": RoFormer,
     DeepSeek) or f and f + width/2 ("half": Llama, GPT-NeoX). They differ by the order of channels
-    only; interleaved is over twice as fast here.
+    only; interleaved is over twice as fast here. `step` is the rotation, or what the MLA of the
+    code released with Gu et al. 2026 does instead ("published", see `published_factors`).
     """
 
     base: float = 10_000.0
     width: int | None = None
     layout: Literal["interleaved", "half"] = "interleaved"
+    step: Literal["rotation", "published"] = "rotation"
     scaling: Scaling = field(default_factory=Scaling)
 
 
@@ -66,16 +68,21 @@ class RoPE(Encoding):
 
         def turn(x_BHLD: Tensor, positions: Tensor) -> Tensor:
             angles = positions[..., :, None, None] * theta_F  # (L, 1, F) or (B, L, 1, F)
+            if self.settings.step == "published":
+                return self._multiply(x_BHLD, attention_factor * published_factors(angles))
             factors = torch.polar(torch.full_like(angles, attention_factor), angles)
             return self._multiply(x_BHLD, factors)
 
         return turn(q_BHLD, query_positions), turn(k_BHMD, key_positions)
 
-    def kernel(self, offsets_O: Tensor) -> Tensor:
+    def kernel(self, offsets_O: Tensor) -> Tensor | None:
         """a^2 exp(i offset theta_f), complex (H, F, O), without the channels never rotated.
 
-        Length-dependent scalings: that of the sequence whose largest offset is given.
+        Length-dependent scalings: that of the sequence whose largest offset is given. The published
+        step is no function of the offset.
         """
+        if self.settings.step == "published":
+            return None
         theta_F, attention_factor = self.frequencies(offsets_O.abs().max() + 1)
         angles_FO = theta_F[:, None] * offsets_O
         kernel_FO = torch.polar(torch.full_like(angles_FO, attention_factor**2), angles_FO)
@@ -98,6 +105,18 @@ class RoPE(Encoding):
             x = torch.view_as_real(z).flatten(-2)
         x = x.to(x_BHLD.dtype)
         return torch.cat([x, rest], dim=-1) if rest.shape[-1] else x
+
+
+def published_factors(angles: Tensor) -> Tensor:
+    """What the study's MLA multiplies channel pairs by, complex, in place of exp(i angle); (.., F).
+
+    Its table holds F sines, then F cosines, and is cut by parity where it should be halved: even
+    entries are used as sines, odd ones as cosines. So two frequencies meet in one pair, the modulus
+    depends on the position (0 at position 0 for the first half of the pairs), and logits are no
+    function of the offset.
+    """
+    table = torch.cat((angles.sin(), angles.cos()), -1)
+    return torch.complex(table[..., 1::2], table[..., 0::2])
 
 
 def _pairs(x: Tensor) -> Tensor:

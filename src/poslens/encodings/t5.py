@@ -36,16 +36,20 @@ def t5_buckets(offsets: Tensor, buckets: int, max_distance: int, causal: bool) -
     # In float32 and in this order, as T5 does it: rounding decides at the edges of buckets.
     growth = torch.log(distances.clamp(min=exact).float() / exact) / math.log(max_distance / exact)
     logarithmic = (exact + (growth * (side - exact)).long()).clamp(max=side - 1)
-    first = 0 if causal else side * (offsets < 0)
-    return first + torch.where(distances < exact, distances, logarithmic)
+    return distances.where(distances < exact, logarithmic) + side * (offsets < 0) * (not causal)
 
 
 @dataclass(frozen=True)
 class T5Settings:
-    """The number of buckets, and the distance (tokens) from which all share the last one."""
+    """The number of buckets, and the distance (tokens) from which all share the last one.
+
+    `exact`: no buckets but a bias for every offset that the model's greatest length allows, as in
+    the "relative" scheme of the code released with Gu et al. 2026.
+    """
 
     buckets: int = 32
     max_distance: int = 128
+    exact: bool = False
 
 
 class T5Bias(RelativeBias):
@@ -60,12 +64,14 @@ class T5Bias(RelativeBias):
     def __init__(self, shape: Shape, settings: T5Settings | None = None) -> None:
         super().__init__(shape, settings)
         self._buckets(torch.tensor(0))  # settings that do not fit fail here
-        table_KH = torch.randn(self.settings.buckets, shape.heads) / math.sqrt(shape.width)
-        self.table_KH = nn.Parameter(table_KH)
+        buckets = 2 * shape.max_length - 1 if self.settings.exact else self.settings.buckets
+        self.table_KH = nn.Parameter(torch.randn(buckets, shape.heads) / math.sqrt(shape.width))
 
     def kernel(self, offsets: Tensor) -> Tensor:
         return F.embedding(self._buckets(offsets), self.table_KH).movedim(-1, 0).contiguous()
 
     def _buckets(self, offsets: Tensor) -> Tensor:
-        settings = self.settings
+        settings, most = self.settings, self.shape.max_length - 1
+        if settings.exact:
+            return offsets.clamp(-most, most) + most
         return t5_buckets(offsets, settings.buckets, settings.max_distance, self.shape.causal)

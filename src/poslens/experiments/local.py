@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -124,6 +125,7 @@ def _interrupts_later() -> Iterator[None]:
 
     The parent decides what an interrupt means, and none may hit a worker it does not know of yet.
     """
+    resource_tracker.ensure_running()  # every start does, and starting it would undo the block
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -1,6 +1,7 @@
 """`reproduce`: the grid of a profile, from nothing to a report, doing only what is missing."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from poslens.training.folder import (
 from poslens.training.loop import initial_model
 
 EXPERIMENT = "experiment.json"
+# Completes cells: so many at once, on a device, telling its news.
+Runner = Callable[[list[Cell], int, str, Callable[[News], None] | None], None]
 
 
 def reproduce(
@@ -30,14 +33,16 @@ def reproduce(
     device: str = "cpu",
     rates: Rates | None = None,
     watch: "Watch | None" = None,
+    runner: Runner | None = None,
 ) -> list[Cell]:
     """Complete every run of the profile below `folder`; the cells, finished ones included.
 
+    `runner` does it where it is given, worker processes of this machine where not.
     The same call continues where an earlier one stopped. Raises InputError for settings that fit no
     model, a folder that holds another experiment, a missing device, a damaged run.
     """
     cells = [Cell(run, folder / run.name) for run in profile.cells(rates or Rates())]
-    complete(cells, profile, folder, jobs, device, watch)
+    complete(cells, profile, folder, jobs, device, watch, runner)
     return cells
 
 
@@ -48,14 +53,16 @@ def complete(
     jobs: int,
     device: str,
     watch: "Watch | None",
+    runner: Runner | None = None,
 ) -> None:
     """Do what is missing of `cells`, all below `folder`, which `profile` describes."""
-    check(cells, jobs, device)
+    check(cells, jobs, device if runner is None else None)
     claim(folder, profile, cells)
     missing = [cell for cell in cells if not cell.finished]
     if watch is not None:
         watch.start(cells, missing)
-    run_cells(missing, jobs, device, watch.news if watch is not None else None)
+    run = run_cells if runner is None else runner
+    run(missing, jobs, device, watch.news if watch is not None else None)
 
 
 class Watch:
@@ -66,11 +73,15 @@ class Watch:
     def news(self, news: News) -> None: ...
 
 
-def check(cells: list[Cell], jobs: int, device: str) -> None:
-    """Build every model once, so that bad settings are named before anything is written."""
+def check(cells: list[Cell], jobs: int, device: str | None) -> None:
+    """Build every model once, so that bad settings are named before anything is written.
+
+    `device` is None where it is another machine's.
+    """
     if jobs < 1:
         raise InputError(f"jobs is {jobs}; use 1 or more")
-    pick_device(device)
+    if device is not None:
+        pick_device(device)
     for cell in cells:
         initial_model(cell.run, task_of(cell.run))
 

@@ -9,7 +9,7 @@ from poslens import results
 from poslens.experiments.local import Cell
 from poslens.experiments.profiles import Profile
 from poslens.experiments.rates import COLUMNS, Rates
-from poslens.experiments.reproduce import Watch, complete
+from poslens.experiments.reproduce import Runner, Watch, complete
 from poslens.training.folder import write_text
 
 # Around the rates at which Transformers of this size train with AdamW; the same for all.
@@ -24,6 +24,7 @@ def tune(
     jobs: int,
     device: str = "cpu",
     watch: Watch | None = None,
+    runner: Runner | None = None,
 ) -> Rates:
     """Train every scheme and task of the profile at every rate; write learning_rates.csv.
 
@@ -36,7 +37,7 @@ def tune(
             training = replace(run.training, learning_rate=rate)
             run = replace(run, training=training)
             cells.append(Cell(run, folder / f"{run.name}-lr{rate:g}", train_only=True))
-    complete(cells, profile, folder, jobs, device, watch)
+    complete(cells, profile, folder, jobs, device, watch, runner)
 
     rows = results.read(folder).summary.select(*COLUMNS).sort("task", "scheme", "learning_rate")
     path = folder / "learning_rates.csv"

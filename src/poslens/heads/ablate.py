@@ -4,12 +4,15 @@ from pathlib import Path
 
 from poslens import results
 from poslens.heads.concentration import concentration_rows
-from poslens.heads.effects import zero_ablation
+from poslens.heads.edits import Edit, Reference, reference_batch
+from poslens.heads.effects import measure
 from poslens.heads.estimates import effect_rows, estimate
 from poslens.model import TransformerSites
 from poslens.tasks import held_out
 from poslens.training import load_model
 
+# Sequences that mean and resample take their replacements from.
+REFERENCE = 512
 LAST_TABLE = "concentration.parquet"
 
 
@@ -20,7 +23,10 @@ def ablate_run(folder: Path, device: str = "cpu") -> None:
     """
     model, run, task = load_model(folder, device)
     data = held_out(task, run.training.evaluation, run.seed).to(device)
-    accuracy, loss = (estimate(part) for part in zero_ablation(TransformerSites(model), data))
+    batch = reference_batch(task, data.lengths_B.cpu(), REFERENCE, run.seed).to(device)
+    reference = Reference(TransformerSites(model), batch, run.model.causal)
+    found = measure(data, Edit(), reference)
+    accuracy, loss = estimate(found["accuracy"]), estimate(found["loss"])
     results.write_table(folder, "effects", [*effect_rows(accuracy), *effect_rows(loss)])
     rows = concentration_rows(accuracy, loss, task.baseline().value)
     results.write_table(folder, LAST_TABLE.removesuffix(".parquet"), rows)

@@ -1,70 +1,211 @@
-"""What removing a head does to every answer: zero ablation of each head, and of each whole layer.
+"""What editing a head does to every answer: one engine for all targets, methods and sets of heads.
 
-Shapes: A layers, H heads, N sequences, B batch, V variants (heads, then the whole layer),
-C classes.
+The prefix and the attention of a layer are computed once. What differs between variants, the
+layer's feed-forward and the layers above, is batched over them within a memory budget.
+
+Shapes: A layers, H heads, N sequences, B batch, V variants, C classes, E model width.
 """
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-from poslens.heads.estimates import Measured, Metric
-from poslens.model import Sites
+from poslens.errors import InputError
+from poslens.heads.edits import Edit, Reference
+from poslens.heads.estimates import METRICS, Measured, Metric
+from poslens.heads.intervals import paired_accuracy
+from poslens.model import Sites, State
 from poslens.tasks import Batch
 
-# Rows of one forward pass through the layers above: bounds memory, not results.
-ROWS = 2048
+# Early stopping looks for the first time after this many sequences, and this many answers that
+# the most harmful head of some layer changed; a look before could stop on a lucky streak.
+HeadAt = tuple[int, int]  # layer, head
+
+FIRST_LOOK = 512
+DISCORDANT = 10
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much to spend: `megabytes` bounds what the variants of one forward pass hold.
+
+    `draws` average random methods. With `precision`, measuring stops once every head's 95 %
+    interval of accuracy is narrower than that to either side; None uses all sequences.
+    """
+
+    megabytes: float = 256.0
+    draws: int = 2
+    precision: float | None = None
+
+    def rows(self, sites: Sites, length: int) -> int:
+        """Batch rows a forward pass may have. Raises InputError where not even one fits."""
+        needed = sites.megabytes_per_row(length)
+        if needed > self.megabytes:
+            raise InputError(
+                f"a budget of {self.megabytes:g} MB is too small for one variant of one sequence; "
+                f"give at least {np.ceil(needed * 10) / 10:g} MB"
+            )
+        return int(self.megabytes / needed)
+
+
+@dataclass
+class Scores:
+    """Answers collected batch by batch: accuracy, loss and margin of V variants of a layer."""
+
+    parts: dict[Metric, list[NDArray[np.generic]]] = field(
+        default_factory=lambda: {metric: [] for metric in METRICS}
+    )
+
+    def add(self, scores_VBC: Tensor, labels_B: Tensor) -> None:
+        for metric, values in answers(scores_VBC, labels_B).items():
+            self.parts[metric].append(values)
+
+    def joined(self, metric: Metric) -> NDArray[np.generic]:
+        return np.concatenate(self.parts[metric], 1)
+
+
+def answers(scores_VBC: Tensor, labels_B: Tensor) -> dict[Metric, NDArray[np.generic]]:
+    """Right or wrong (bool), cross-entropy (nats), and the right class's score over the next."""
+    scores_VBC = scores_VBC.double()
+    labels_VB1 = labels_B.expand(scores_VBC.shape[:2])[..., None]
+    right_VB = scores_VBC.gather(-1, labels_VB1)[..., 0]
+    others_VBC = scores_VBC.scatter(-1, labels_VB1, float("-inf"))
+    losses_VB = F.cross_entropy(scores_VBC.movedim(-1, 1), labels_VB1[..., 0], reduction="none")
+    return {
+        "accuracy": (scores_VBC.argmax(-1) == labels_B).cpu().numpy(),
+        "loss": losses_VB.cpu().numpy(),
+        "margin": (right_VB - others_VBC.amax(-1)).cpu().numpy(),
+    }
 
 
 @torch.no_grad()
-def zero_ablation(sites: Sites, data: Batch) -> tuple[Measured, Measured]:
-    """Replace the output of each head, and of each layer's heads together, by zero.
+def measure(
+    data: Batch, edit: Edit, reference: Reference, effort: Effort | None = None
+) -> dict[Metric, Measured]:
+    """Edit each head alone, the heads of each layer together, and all heads of the model.
 
-    The prefix and the attention of a layer are computed once; what differs between variants, the
-    layer's feed-forward and the layers above, is batched over them. `data` must be held out.
-    Returns the answers' accuracy and their cross-entropy (nats).
+    `data` must be held out from training and from the reference. Random methods average the
+    answers over draws. Raises InputError where position is to be taken from a model that has none
+    in its attention, and for a budget too small for one variant.
     """
-    heads = sites.heads_in(0)
-    batch_size = max(1, ROWS // (heads + 1))
-    parts: list[tuple[list[Tensor], list[Tensor]]] = []
-    for start in range(0, len(data), batch_size):
-        batch = data.rows(slice(start, start + batch_size)).trim()
+    sites = reference.sites
+    effort = effort or Effort()
+    rows = effort.rows(sites, data.tokens_BL.shape[1])
+    draws = effort.draws if edit.random else 1
+    intact = Scores()
+    layers = [[Scores() for _ in range(draws)] for _ in range(sites.layers)]
+    model = [Scores() for _ in range(draws)]
+    for block, batch in enumerate(blocks(data, min(FIRST_LOOK, rows))):
         state = sites.enter(batch)
-        correct, losses = [], []
         for layer in range(sites.layers):
             outputs_BHLD = sites.heads(state)
             update_BLE = sites.write(state, outputs_BHLD)
-            variants = [
-                update_BLE - sites.write(state, outputs_BHLD[:, [head]], [head])
-                for head in range(heads)
-            ]
-            variants.append(sites.write(state, torch.zeros_like(outputs_BHLD)))
             if layer == 0:
-                variants.append(update_BLE)
-            scores_VBC = sites.leave(state, torch.stack(variants))
-            correct.append(scores_VBC.argmax(-1) == batch.labels_B)
-            losses.append(_cross_entropy(scores_VBC, batch.labels_B))
+                intact.add(sites.leave(state, update_BLE[None]), batch.labels_B)
+            for draw in range(draws):
+                changed_BHLD = reference.replacement(
+                    edit, state, outputs_BHLD, draw + draws * block
+                )
+                difference_BHLD = changed_BHLD - outputs_BHLD
+                writes = [
+                    sites.write(state, difference_BHLD[:, [head]], [head])
+                    for head in range(sites.heads_in(layer))
+                ]
+                variants = [*writes, torch.stack(writes).sum(0)]
+                layers[layer][draw].add(
+                    leave_in_parts(sites, state, update_BLE, variants, rows), batch.labels_B
+                )
             state = sites.advance(state, update_BLE)
-        parts.append((correct, losses))
-    return _measured("accuracy", [part[0] for part in parts]), _measured(
-        "loss", [part[1] for part in parts]
-    )
+        for draw in range(draws):
+            scores_BC = edited_scores(batch, edit, reference, draw=draw + draws * block)
+            model[draw].add(scores_BC[None], batch.labels_B)
+        if effort.precision is not None and _precise(intact, layers, effort.precision):
+            break
+    return {metric: _measured(metric, edit, intact, layers, model) for metric in METRICS}
 
 
-def _measured(metric: Metric, parts: list[list[Tensor]]) -> Measured:
-    """Join batches of (V, B) per layer; the first layer's last variant is the intact model."""
-    by_layer = [torch.cat(list(layer), 1).cpu().numpy() for layer in zip(*parts, strict=True)]
-    intact_N = by_layer[0][-1]
-    by_layer[0] = by_layer[0][:-1]
+def edited_scores(
+    batch: Batch,
+    edit: Edit,
+    reference: Reference,
+    heads: Collection[HeadAt] | None = None,
+    draw: int = 0,
+) -> Tensor:
+    """Scores (B, C) with a set of heads edited (None: all), each layer seeing the one below."""
+    sites = reference.sites
+    state = sites.enter(batch)
+    while True:
+        outputs_BHLD = sites.heads(state)
+        every = range(sites.heads_in(state.layer))
+        chosen = [head for head in every if heads is None or (state.layer, head) in heads]
+        if chosen:
+            changed_BHLD = reference.replacement(edit, state, outputs_BHLD, draw)
+            outputs_BHLD = outputs_BHLD.clone()
+            outputs_BHLD[:, chosen] = changed_BHLD[:, chosen]
+        update_BLE = sites.write(state, outputs_BHLD)
+        if state.layer + 1 == sites.layers:
+            return sites.leave(state, update_BLE[None])[0]
+        state = sites.advance(state, update_BLE)
+
+
+def leave_in_parts(
+    sites: Sites, state: State, update_BLE: Tensor, changes: list[Tensor], rows: int
+) -> Tensor:
+    """Scores (V, B, C) of the layer's write plus each change, at most `rows` batch rows at once."""
+    together = max(1, rows // len(update_BLE))
+    parts = []
+    for start in range(0, len(changes), together):
+        changes_VBLE = torch.stack(changes[start : start + together])
+        parts.append(sites.leave(state, changes_VBLE + update_BLE))
+    return torch.cat(parts)
+
+
+def blocks(data: Batch, size: int = FIRST_LOOK) -> Iterator[Batch]:
+    """The data in blocks, each a fair sample, so that measuring may stop after any of them."""
+    for start in range(0, len(data), size):
+        yield data.rows(slice(start, start + size)).trim()
+
+
+def _precise(intact: Scores, layers: list[list[Scores]], precision: float) -> bool:
+    """Whether every head's interval is narrow, some head having changed enough answers."""
+    intact_N = intact.joined("accuracy")[0]
+    if len(intact_N) < FIRST_LOOK:
+        return False
+    changed = 0
+    for draws in layers:
+        ablated_VN = draws[0].joined("accuracy")
+        changed = max(changed, int((ablated_VN != intact_N).sum(1).max()))
+        found = paired_accuracy(intact_N, ablated_VN)
+        if float(np.maximum(found.high - found.effect, found.effect - found.low).max()) > precision:
+            return False
+    return changed >= DISCORDANT
+
+
+def _measured(
+    metric: Metric,
+    edit: Edit,
+    intact: Scores,
+    layers: list[list[Scores]],
+    model: list[Scores],
+) -> Measured:
+    by_layer = [_mean_of_draws(draws, metric) for draws in layers]
     return Measured(
         metric,
-        intact_N,
+        intact.joined(metric)[0],
         heads_AHN=np.stack([layer_VN[:-1] for layer_VN in by_layer]),
         layers_AN=np.stack([layer_VN[-1] for layer_VN in by_layer]),
+        model_N=_mean_of_draws(model, metric)[0],
+        target=edit.target,
+        method=edit.method,
     )
 
 
-def _cross_entropy(scores_VBC: Tensor, labels_B: Tensor) -> Tensor:
-    labels_VB = labels_B.expand(scores_VBC.shape[:2])
-    return F.cross_entropy(scores_VBC.double().movedim(-1, 1), labels_VB, reduction="none")
+def _mean_of_draws(draws: Iterable[Scores], metric: Metric) -> NDArray[np.generic]:
+    """The mean over draws; a single draw keeps its type, so that right or wrong stays that."""
+    joined = [scores.joined(metric) for scores in draws]
+    return joined[0] if len(joined) == 1 else np.stack(joined).astype(np.float64).mean(0)

@@ -20,15 +20,18 @@ from poslens.heads.intervals import (
     paired_accuracy,
 )
 
-Metric = Literal["accuracy", "loss"]
+Metric = Literal["accuracy", "loss", "margin"]
+METRICS: tuple[Metric, ...] = ("accuracy", "loss", "margin")
 
 
 @dataclass(frozen=True)
 class Measured:
     """One metric of one model on the same N held-out sequences, intact and ablated.
 
-    Accuracy is given as right or wrong (bool), loss as cross-entropy in nats. `layers_AN` is the
-    model with all heads of a layer ablated at once: the floor of what that layer can lose.
+    Accuracy is given as right or wrong (bool; or a share of draws), loss as cross-entropy in nats,
+    margin as the right class's score over the next. `layers_AN` is the model with all heads of a
+    layer edited at once, `model_N` with all heads of all layers: the floor of what a layer's heads
+    can lose is the former, of what their position can lose the latter.
 
     Raises `InputError` for shapes that do not fit each other.
     """
@@ -39,6 +42,7 @@ class Measured:
     layers_AN: NDArray[np.generic]
     target: str = "head"
     method: str = "zero"
+    model_N: NDArray[np.generic] | None = None
 
     def __post_init__(self) -> None:
         shape = self.heads_AHN.shape
@@ -55,9 +59,14 @@ class Measured:
 
     @property
     def harm_AHN(self) -> NDArray[np.float32]:
-        """Per example, what ablating each head costs: fall in accuracy or rise in loss."""
+        """Per example, what editing each head costs: fall in accuracy or margin, rise in loss."""
         rise_AHN = self.heads_AHN.astype(np.float32) - self.intact_N.astype(np.float32)
-        return -rise_AHN if self.metric == "accuracy" else rise_AHN
+        return rise_AHN if self.metric == "loss" else -rise_AHN
+
+    @property
+    def paired(self) -> bool:
+        """Whether answers are right or wrong: intervals are those of paired proportions."""
+        return self.heads_AHN.dtype == np.bool_
 
 
 @dataclass(frozen=True)
@@ -100,11 +109,13 @@ def estimate(measured: Measured, seed: int = 0) -> Effects:
     variants_VN = np.concatenate(
         [measured.heads_AHN.reshape(single, sequences), measured.layers_AN]
     )
-    if measured.metric == "accuracy":
+    if measured.paired:
         marginal = paired_accuracy(measured.intact_N, variants_VN)
         joint = paired_accuracy(measured.intact_N, variants_VN, _holm_levels(marginal.p, single))
     else:
-        bootstrap = LossBootstrap(variants_VN - measured.intact_N, family=single, seed=seed)
+        sign = 1.0 if measured.metric == "loss" else -1.0
+        rise_VN = variants_VN.astype(np.float64) - measured.intact_N.astype(np.float64)
+        bootstrap = LossBootstrap(sign * rise_VN, family=single, seed=seed)
         marginal = bootstrap.interval(LEVEL)
         joint = bootstrap.interval(_holm_levels(marginal.p, single))
     return Effects(

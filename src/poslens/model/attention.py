@@ -4,13 +4,14 @@ Notable:
 - the encoding is handed in with the `Context`, so one attention serves every encoding;
 - head outputs and their way into the residual stream are separate steps (`heads`, `write`):
   looking at heads and editing them needs no hooks;
-- fused attention unless logits or positional gains are asked for.
+- fused attention unless logits or positional gains are asked for;
+- keys and values may come from a memory instead of the layer's own input.
 
-Shapes: B batch, L query positions, M key positions, H heads, D head width, E model width,
-N parts of an input.
+Shapes: B batch, L query positions, M key positions, H heads, D head width, E model width.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,12 +29,25 @@ class Context:
 
     `visible` is a boolean mask broadcastable to (B, H, L, M), True where a query may see a key, or
     None where all see all; `bias` is what the encoding adds to the logits, or None.
+    `memory_BLE` is what keys and values are made from, None where that is the layer's own input.
+    `encodings` holds one encoding per layer where they do not share one. `dropout` is the share of
+    attention weights dropped, above 0 in training only.
     """
 
     encoding: Encoding
     positions: Tensor
     visible: Tensor | None
     bias: Tensor | None
+    memory_BLE: Tensor | None = None
+    encodings: tuple[Encoding, ...] = ()
+    dropout: float = 0.0
+
+    def at(self, layer: int) -> "Context":
+        """The context of one layer: this one, unless every layer has an encoding of its own."""
+        if not self.encodings:
+            return self
+        encoding = self.encodings[layer]
+        return replace(self, encoding=encoding, bias=encoding.bias(self.positions, self.positions))
 
     @cached_property
     def mask(self) -> Tensor | None:
@@ -43,7 +57,10 @@ class Context:
         return self.bias.masked_fill(~self.visible, float("-inf"))
 
     def repeat(self, times: int) -> "Context":
-        """The context of `times` copies of the batch, stacked along its first dimension."""
+        """The context of `times` copies of the batch, stacked along its first dimension.
+
+        The copies share the memory: what is made from it is made once (`copied`).
+        """
 
         def stack(tensor: Tensor | None, unbatched: int) -> Tensor | None:
             if tensor is None or tensor.dim() == unbatched or tensor.shape[0] == 1:
@@ -52,20 +69,24 @@ class Context:
 
         positions = stack(self.positions, 1)
         assert positions is not None
-        return Context(self.encoding, positions, stack(self.visible, 2), stack(self.bias, 3))
+        return replace(
+            self, positions=positions, visible=stack(self.visible, 2), bias=stack(self.bias, 3)
+        )
 
 
 @dataclass(frozen=True)
 class Channel:
     """Head channels under one kernel: images of the parts of an attention input, not yet rotated.
 
-    Keys have H = 1 where all heads share them. `rotated` says whether the encoding's `rotate` acts
-    on these channels; the name is empty where a head has no others.
+    One tensor a part, queries (B, H, L, D) and keys (B, H, M, D), with size 1 where they do not
+    vary: keys that all heads share, a part that is the same for all sequences or positions.
+    `rotated` says whether the encoding's `rotate` acts here; the name is empty where a head has
+    one channel.
     """
 
     name: str
-    queries_NBHLD: Tensor
-    keys_NBHMD: Tensor
+    queries: tuple[Tensor, ...]
+    keys: tuple[Tensor, ...]
     rotated: bool = True
 
 
@@ -78,6 +99,7 @@ class Attention(nn.Module):
     heads_count: int
     scale: float
     output: nn.Linear
+    drops_weights = True  # whether dropout acts on attention weights
 
     def __init__(self, shape: Shape, encoding: Encoding, settings: Any = None) -> None:
         super().__init__()
@@ -97,11 +119,12 @@ class Attention(nn.Module):
         """
         raise NotImplementedError
 
-    def images(self, parts_NBLE: Tensor, x_BLE: Tensor) -> list[Channel]:
+    def images(self, parts: Sequence[Tensor], x_BLE: Tensor) -> list[Channel]:
         """Images of parts of x under the query and key projections, channel by channel.
 
         Linear in the parts: norms inside the projections divide by the statistics of x, and biases
-        go to part 0. Parts that add up to x have images that add up to its queries and keys.
+        go to part 0. Parts that add up to x have images that add up to its queries and keys. A part
+        is (B, L, E), with size 1 where it does not vary.
         """
         raise NotImplementedError
 
@@ -124,17 +147,46 @@ class Attention(nn.Module):
         """Outputs of the heads before the output projection, (B, H, L, D)."""
         queries, keys, values = self.queries_keys_values(x_BLE, context)
         if gains_BH is None:
-            # CPU kernels want one width for queries, keys and values.
-            missing = queries.shape[-1] - values.shape[-1]
-            padded = F.pad(values, (0, missing)) if missing > 0 else values
-            outputs = F.scaled_dot_product_attention(
-                queries, keys, padded, attn_mask=context.mask, scale=self.scale
-            )
-            return outputs[..., : values.shape[-1]]
+            return self._attend(queries, keys, values, context)
         logits = self.logits(x_BLE, context, gains_BH)
         if context.visible is not None:
             logits = logits.masked_fill(~context.visible, float("-inf"))
         return logits.softmax(-1) @ values
+
+    def heads_shifted(self, x_BLE: Tensor, shift_BLE: Tensor | None, context: Context) -> Tensor:
+        """Head outputs with queries and keys, not values, made from x + shift.
+
+        Norms inside the projections keep the statistics of x.
+        """
+        if shift_BLE is None:
+            return self.heads(x_BLE, context)
+        queries, keys = [], []
+        for channel in self.images([x_BLE, shift_BLE], x_BLE):
+            q_BHLD, k_BHMD = (
+                sum(channel.queries[1:], channel.queries[0]),
+                sum(channel.keys[1:], channel.keys[0]),
+            )
+            if channel.rotated:
+                positions = context.positions
+                q_BHLD, k_BHMD = context.encoding.rotate(q_BHLD, k_BHMD, positions, positions)
+            queries.append(q_BHLD)
+            keys.append(k_BHMD.expand(-1, self.heads_count, -1, -1))
+        values = self.queries_keys_values(x_BLE, context)[2]
+        return self._attend(torch.cat(queries, -1), torch.cat(keys, -1), values, context)
+
+    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
+        # CPU kernels want one width for queries, keys and values.
+        missing = queries.shape[-1] - values.shape[-1]
+        padded = F.pad(values, (0, missing)) if missing > 0 else values
+        outputs = F.scaled_dot_product_attention(
+            queries,
+            keys,
+            padded,
+            attn_mask=context.mask,
+            dropout_p=context.dropout if self.drops_weights else 0.0,
+            scale=self.scale,
+        )
+        return outputs[..., : values.shape[-1]]
 
     def write(self, outputs_BHLD: Tensor, heads: list[int] | None = None) -> Tensor:
         """What head outputs add to the residual stream, (B, L, E).
@@ -164,20 +216,40 @@ class MultiHeadAttention(Attention):
     def queries_keys_values(
         self, x_BLE: Tensor, context: Context, positioned: bool = True
     ) -> tuple[Tensor, Tensor, Tensor]:
-        joint = self.input(x_BLE).unflatten(-1, (3, self.heads_count, -1)).permute(2, 0, 3, 1, 4)
-        queries, keys, values = joint
+        if context.memory_BLE is None:
+            queries, keys, values = self._split(self.input(x_BLE), 3)
+        else:
+            width = x_BLE.shape[-1]
+            weight, bias = self.input.weight, self.input.bias
+            (queries,) = self._split(F.linear(x_BLE, weight[:width], bias[:width]), 1)
+            memory = F.linear(context.memory_BLE, weight[width:], bias[width:])
+            keys, values = (copied(part, len(x_BLE)) for part in self._split(memory, 2))
         if positioned:
             queries, keys = context.encoding.rotate(
                 queries, keys, context.positions, context.positions
             )
         return queries, keys, values
 
-    def images(self, parts_NBLE: Tensor, x_BLE: Tensor) -> list[Channel]:
+    def images(self, parts: Sequence[Tensor], x_BLE: Tensor) -> list[Channel]:
         both = 2 * x_BLE.shape[-1]
-        joint = F.linear(parts_NBLE, self.input.weight[:both])
-        joint[0] += self.input.bias[:both]
-        queries, keys = joint.unflatten(-1, (2, self.heads_count, -1)).permute(3, 0, 1, 4, 2, 5)
-        return [Channel("", queries, keys)]
+        queries, keys = [], []
+        for number, part_BLE in enumerate(parts):
+            bias = self.input.bias[:both] if number == 0 else None
+            joint = F.linear(part_BLE, self.input.weight[:both], bias)
+            joint = joint.unflatten(-1, (2, self.heads_count, -1)).permute(2, 0, 3, 1, 4)
+            queries.append(joint[0])
+            keys.append(joint[1])
+        return [Channel("", tuple(queries), tuple(keys))]
+
+    def _split(self, joint: Tensor, parts: int) -> Tensor:
+        """Joint projections (B, L, parts E) by part and head, (parts, B, H, L, D)."""
+        return joint.unflatten(-1, (parts, self.heads_count, -1)).permute(2, 0, 3, 1, 4)
+
+
+def copied(made: Tensor, rows: int) -> Tensor:
+    """What was made from a memory, repeated for `rows` rows: copies of the batch that share it."""
+    times = rows // len(made)
+    return made if times == 1 else made.repeat(times, *[1] * (made.dim() - 1))
 
 
 def head_width(width: int, heads: int) -> int:

@@ -5,9 +5,10 @@ whose queries are per head and whose single key all heads share. Queries, and ke
 through low-rank bottlenecks with an RMS norm.
 
 Shapes: B batch, L query positions, M key positions, H heads, D content width, R rotary width,
-E model width, N parts of an input.
+E model width.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from poslens.encodings.base import Encoding, Shape
 from poslens.encodings.scaling import YaRNScaling, yarn_magnitude
 from poslens.errors import InputError
-from poslens.model.attention import Attention, Channel, Context
+from poslens.model.attention import Attention, Channel, Context, copied
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class LatentSettings:
     """Widths of latent attention; None is derived from the model's width E and head width D.
 
     The derived proportions are DeepSeek-V3's (content D, rotary D/2, values D), with bottlenecks of
-    E/2, since its 1/5 and 1/14 leave nothing of a small model.
+    E/2, since its 1/5 and 1/14 leave nothing of a small model. `shared_rotary_query` gives all
+    heads one rotary query instead of one each, as the study's code does.
     """
 
     query_rank: int | None = None
@@ -32,6 +34,7 @@ class LatentSettings:
     content_width: int | None = None
     rotary_width: int | None = None
     value_width: int | None = None
+    shared_rotary_query: bool = False
 
     def resolve(self, shape: Shape) -> tuple[int, int, int, int, int]:
         """All five widths as numbers. Raises InputError for a width below 1."""
@@ -62,19 +65,27 @@ def given(value: int | None, default: int) -> int:
 class LatentAttention(Attention):
     """MLA; the encoding it is given turns the rotary channel only."""
 
+    drops_weights = False
+
     def __init__(
         self, shape: Shape, encoding: Encoding, settings: LatentSettings | None = None
     ) -> None:
         super().__init__(shape, encoding)
+        settings = settings or LatentSettings()
         query_rank, latent_rank, self.content_width, self.rotary_width, self.value_width = (
-            settings or LatentSettings()
-        ).resolve(shape)
+            settings.resolve(shape)
+        )
         self.latent_rank = latent_rank
         self.scale = (self.content_width + self.rotary_width) ** -0.5 * logit_factor(encoding)
-        per_head = self.content_width + self.rotary_width
+        rotary_queries = 1 if settings.shared_rotary_query else shape.heads
+        self.shared_rotary_query = settings.shared_rotary_query
         self.query_down = nn.Linear(shape.width, query_rank, bias=False)
         self.query_norm = nn.RMSNorm(query_rank, eps=1e-6)
-        self.query_up = nn.Linear(query_rank, shape.heads * per_head, bias=False)
+        self.query_up = nn.Linear(
+            query_rank,
+            shape.heads * self.content_width + rotary_queries * self.rotary_width,
+            bias=False,
+        )
         self.latent_down = nn.Linear(shape.width, latent_rank + self.rotary_width, bias=False)
         self.latent_norm = nn.RMSNorm(latent_rank, eps=1e-6)
         self.latent_up = nn.Linear(
@@ -92,14 +103,14 @@ class LatentAttention(Attention):
         self, x_BLE: Tensor, context: Context, positioned: bool = True
     ) -> tuple[Tensor, Tensor, Tensor]:
         queries = self.query_up(self.query_norm(self.query_down(x_BLE)))
-        queries = queries.unflatten(-1, (self.heads_count, -1)).transpose(1, 2)
-        query_content, query_rotary = queries.split((self.content_width, self.rotary_width), -1)
+        query_content, query_rotary = self._channels(queries)
 
-        latent, key_rotary = self.latent_down(x_BLE).split(
+        memory_BLE = x_BLE if context.memory_BLE is None else context.memory_BLE
+        latent, key_rotary = self.latent_down(memory_BLE).split(
             (self.latent_rank, self.rotary_width), -1
         )
-        key_rotary = key_rotary[:, None]
-        keys_values = self.latent_up(self.latent_norm(latent))
+        key_rotary = copied(key_rotary[:, None], len(x_BLE))
+        keys_values = copied(self.latent_up(self.latent_norm(latent)), len(x_BLE))
         keys_values = keys_values.unflatten(-1, (self.heads_count, -1)).transpose(1, 2)
         key_content, values = keys_values.split((self.content_width, self.value_width), -1)
 
@@ -107,28 +118,49 @@ class LatentAttention(Attention):
             query_rotary, key_rotary = context.encoding.rotate(
                 query_rotary, key_rotary, context.positions, context.positions
             )
-        queries = torch.cat((query_content, query_rotary), -1)
-        shared = key_rotary.expand(-1, self.heads_count, -1, -1)
-        return queries, torch.cat((key_content, shared), -1), values
-
-    def images(self, parts_NBLE: Tensor, x_BLE: Tensor) -> list[Channel]:
-        """Two channels, `unrotated` (the content channel) and `rotary`, whose key heads share."""
-
-        def frozen(part: Tensor, whole: Tensor, norm: nn.RMSNorm) -> Tensor:
-            assert norm.eps is not None
-            return part * norm.weight * (whole.square().mean(-1, keepdim=True) + norm.eps).rsqrt()
-
-        queries = frozen(self.query_down(parts_NBLE), self.query_down(x_BLE), self.query_norm)
-        queries = self.query_up(queries).unflatten(-1, (self.heads_count, -1)).transpose(2, 3)
-        query_content, query_rotary = queries.split((self.content_width, self.rotary_width), -1)
-
-        latent, key_rotary = self.latent_down(parts_NBLE).split(
-            (self.latent_rank, self.rotary_width), -1
+        query_rotary, key_rotary = (
+            part.expand(-1, self.heads_count, -1, -1) for part in (query_rotary, key_rotary)
         )
-        whole = self.latent_down(x_BLE)[..., : self.latent_rank]
-        keys_values = self.latent_up(frozen(latent, whole, self.latent_norm))
-        keys_values = keys_values.unflatten(-1, (self.heads_count, -1)).transpose(2, 3)
+        queries = torch.cat((query_content, query_rotary), -1)
+        return queries, torch.cat((key_content, key_rotary), -1), values
+
+    def _channels(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """Content (B, H, L, D) and rotary queries (B, H or 1, L, R) of what `query_up` gives."""
+        if self.shared_rotary_query:
+            widths = (self.heads_count * self.content_width, self.rotary_width)
+            content, rotary = queries.split(widths, -1)
+            return content.unflatten(-1, (self.heads_count, -1)).transpose(1, 2), rotary[:, None]
+        queries = queries.unflatten(-1, (self.heads_count, -1)).transpose(1, 2)
+        content, rotary = queries.split((self.content_width, self.rotary_width), -1)
+        return content, rotary
+
+    def images(self, parts: Sequence[Tensor], x_BLE: Tensor) -> list[Channel]:
+        """Two channels, `unrotated` (the content channel) and `rotary`, whose key heads share."""
+        query_statistic = inverse_rms(self.query_down(x_BLE), self.query_norm)
+        latent_statistic = inverse_rms(
+            self.latent_down(x_BLE)[..., : self.latent_rank], self.latent_norm
+        )
+        unrotated, rotary = [], []
+        for part_BLE in parts:
+            queries = self.query_down(part_BLE) * self.query_norm.weight * query_statistic
+            query_content, query_rotary = self._channels(self.query_up(queries))
+
+            latent, key_rotary = self.latent_down(part_BLE).split(
+                (self.latent_rank, self.rotary_width), -1
+            )
+            keys_values = self.latent_up(latent * self.latent_norm.weight * latent_statistic)
+            keys_values = keys_values.unflatten(-1, (self.heads_count, -1)).transpose(1, 2)
+            unrotated.append((query_content, keys_values[..., : self.content_width]))
+            query_rotary = query_rotary.expand(-1, self.heads_count, -1, -1)
+            rotary.append((query_rotary, key_rotary[:, None]))
+        content, turning = (tuple(zip(*pairs, strict=True)) for pairs in (unrotated, rotary))
         return [
-            Channel("unrotated", query_content, keys_values[..., : self.content_width], False),
-            Channel("rotary", query_rotary, key_rotary[:, :, None]),
+            Channel("unrotated", content[0], content[1], rotated=False),
+            Channel("rotary", turning[0], turning[1]),
         ]
+
+
+def inverse_rms(x: Tensor, norm: nn.RMSNorm) -> Tensor:
+    """What an RMS norm multiplies x by, before its weight."""
+    assert norm.eps is not None
+    return (x.square().mean(-1, keepdim=True) + norm.eps).rsqrt()

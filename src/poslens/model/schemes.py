@@ -9,11 +9,21 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from poslens.encodings import ENCODINGS, Both, Encoding, FirstHeads, Shape
+from poslens.encodings import (
+    ENCODINGS,
+    Both,
+    Encoding,
+    FirstHeads,
+    Learned,
+    LearnedSettings,
+    Shape,
+    Sinusoidal,
+    SinusoidalSettings,
+)
 from poslens.errors import InputError
 from poslens.model.attention import Attention, MultiHeadAttention
 from poslens.model.latent_attention import LatentAttention, LatentSettings
-from poslens.model.transformer import ModelSettings, Transformer
+from poslens.model.transformer import ExtraTable, ModelSettings, Transformer
 from poslens.settings import convert
 from poslens.tasks import Task
 
@@ -84,11 +94,14 @@ def build(
     `parts` sets what differs from the defaults of the scheme's parts, by name:
     `{"rope": {"base": 500000}}`, `{"mla": {"rotary_width": 4}}`,
     `{"rope": {"scaling": {"kind": "linear", "factor": 2.0}}}`. Raises InputError for an unknown
-    scheme, widths that do not fit, or a part or setting that the scheme does not have.
+    scheme, widths that do not fit, a part or setting that the scheme does not have, an extra table
+    that it has already, or biases per layer where it learns none.
     """
     settings, parts = settings or ModelSettings(), parts or {}
     parsed = parse_scheme(scheme)
     have = [name for name, _ in parsed.parts]
+    if settings.extra_table in have:
+        raise InputError(f"scheme {scheme!r} has the table {settings.extra_table!r} already")
     latent = None
     if parsed.attention is LatentAttention:
         have.append("mla")
@@ -97,6 +110,41 @@ def build(
         if name not in have:
             raise InputError(f"scheme {scheme!r} has no part {name!r}; it has: {', '.join(have)}")
     shape = settings.shape(task.max_length)
-    encoding = parsed.encoding(parsed.attention.encoding_shape(shape, latent), parts)
-    attentions = [parsed.attention(shape, encoding, latent) for _ in range(settings.layers)]
-    return Transformer(settings, encoding, attentions, task.embeddings, task.classes)
+    inner = parsed.attention.encoding_shape(shape, latent)
+    own = parsed.encoding(inner, parts)
+    encoding = with_table(own, settings.extra_table)
+    if settings.bias_per_layer and not learns_only_biases(encoding):
+        raise InputError(
+            "bias_per_layer is for encodings that learn biases and nothing else, such as t5; "
+            f"{scheme!r} with extra_table {settings.extra_table!r} is none"
+        )
+    attentions = [parsed.attention(shape, own, latent) for _ in range(settings.layers)]
+    upper = [
+        with_table(parsed.encoding(inner, parts), settings.extra_table)
+        for _ in range(1, settings.layers if settings.bias_per_layer else 1)
+    ]
+    return Transformer(settings, encoding, attentions, task.embeddings, task.classes, upper)
+
+
+def with_table(encoding: Encoding, table: ExtraTable) -> Encoding:
+    """The encoding and a table added to the input, of the kind that the study's code adds.
+
+    "sinusoidal" has sines in the first half of the channels and cosines in the second; "learned"
+    starts at zero.
+    """
+    shape = encoding.shape
+    if table == "sinusoidal":
+        return Both(shape, Sinusoidal(shape, SinusoidalSettings(layout="half")), encoding)
+    if table == "learned":
+        return Both(shape, Learned(shape, LearnedSettings(std=0.0)), encoding)
+    return encoding
+
+
+def learns_only_biases(encoding: Encoding) -> bool:
+    """Whether the encoding has parameters, all of them in parts that make biases."""
+    learning = [
+        part
+        for part in encoding.modules()
+        if isinstance(part, Encoding) and any(True for _ in part.parameters(recurse=False))
+    ]
+    return bool(learning) and all(type(part).bias is not Encoding.bias for part in learning)

@@ -16,6 +16,7 @@ from torch import Tensor
 from poslens.encodings import Encoding
 from poslens.errors import InputError
 from poslens.model.attention import Context
+from poslens.model.positions import PositionEdit
 from poslens.model.transformer import Transformer
 from poslens.tasks import Batch
 
@@ -47,6 +48,17 @@ class Sites(Protocol):
 
         Raises InputError for gains where position enters neither queries, keys nor logits.
         """
+        ...
+
+    def heads_told(self, state: State, edit: PositionEdit) -> Tensor:
+        """Outputs (B, H, L, D) of the layer's heads with position edited in each; values untouched.
+
+        Raises InputError where position enters neither table, queries, keys nor logits.
+        """
+        ...
+
+    def megabytes_per_row(self, length: int) -> float:
+        """About what one batch row of a forward pass holds at this length."""
         ...
 
     def write(self, state: State, outputs_BHLD: Tensor, heads: list[int] | None = None) -> Tensor:
@@ -82,9 +94,9 @@ class TransformerSites:
         if not 0 <= layer < self.layers:
             raise InputError(f"layer {layer} is out of range; the model has 0..{self.layers - 1}")
         x_BLE, context = self.model.embed(batch.tokens_BL, batch.lengths_B)
-        for block in self.model.blocks[:layer]:
-            x_BLE = block(x_BLE, context)
-        return State(layer, x_BLE, context, batch.lengths_B)
+        for below, block in enumerate(self.model.blocks[:layer]):
+            x_BLE = block(x_BLE, context.at(below))
+        return State(layer, x_BLE, context.at(layer), batch.lengths_B)
 
     def heads(self, state: State, gains_BH: Tensor | None = None) -> Tensor:
         if gains_BH is not None and not acts_on_logits(self.model.encoding):
@@ -94,20 +106,39 @@ class TransformerSites:
             )
         return self._block(state).heads(state.x_BLE, state.context, gains_BH)
 
+    def heads_told(self, state: State, edit: PositionEdit) -> Tensor:
+        if edit.position_BLE is None and not acts_on_logits(self.model.encoding):
+            raise InputError(
+                "the scheme has no position in its attention that could be taken away; "
+                "use one that has, such as rope, alibi or a table with its position part"
+            )
+        block = self._block(state)
+        x_BLE, context = block.attention_norm(state.x_BLE), edit.context(state.context)
+        return block.attention.heads_shifted(x_BLE, edit.shift(), context)
+
+    def megabytes_per_row(self, length: int) -> float:
+        settings = self.model.settings
+        # Stream, norms, projections and feed-forward of one layer, and a mask or logits.
+        numbers = length * (12 * settings.width + 2 * settings.feedforward)
+        numbers += settings.heads * length**2
+        return 4 * numbers / 2**20
+
     def write(self, state: State, outputs_BHLD: Tensor, heads: list[int] | None = None) -> Tensor:
         return self._block(state).attention.write(outputs_BHLD, heads)
 
     def advance(self, state: State, update_BLE: Tensor) -> State:
         x_BLE = self._block(state).after(state.x_BLE, update_BLE)
-        return replace(state, layer=state.layer + 1, x_BLE=x_BLE)
+        layer = state.layer + 1
+        context = state.context.at(layer) if layer < self.layers else state.context
+        return replace(state, layer=layer, x_BLE=x_BLE, context=context)
 
     def leave(self, state: State, updates_NBLE: Tensor) -> Tensor:
         variants = len(updates_NBLE)
         # Variants ride as extra batch rows; the sum below also repeats the shared stream.
         x_RLE = self._block(state).after(state.x_BLE, updates_NBLE).flatten(0, 1)
         context: Context = state.context.repeat(variants)
-        for block in self.model.blocks[state.layer + 1 :]:
-            x_RLE = block(x_RLE, context)
+        for layer in range(state.layer + 1, self.layers):
+            x_RLE = self.model.blocks[layer](x_RLE, context.at(layer))
         scores = self.model.read(x_RLE, state.lengths_B.repeat(variants))
         return scores.unflatten(0, (variants, -1))
 

@@ -8,6 +8,7 @@ from poslens.report.accuracy import PAPER
 from poslens.report.style import number, percent, rank
 from poslens.results import Tables
 
+
 def summary_page(tables: Tables, verdicts: list[Verdict]) -> str:
     """Accuracy of every scheme, then the ledger."""
     return f"{accuracy_table(tables)}\n\n{ledger_table(verdicts)}\n"

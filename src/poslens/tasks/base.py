@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 PAD = 0
@@ -35,6 +36,20 @@ class Batch:
         """The same sequences without the columns that are padding in every row."""
         longest = int(self.lengths_B.max())
         return Batch(self.tokens_BL[:, :longest], self.lengths_B, self.labels_B)
+
+    @staticmethod
+    def joined(batches: "list[Batch]") -> "Batch":
+        """Batches after one another, padded to the longest."""
+        longest = max(batch.tokens_BL.shape[1] for batch in batches)
+        padded = [
+            F.pad(batch.tokens_BL, (0, longest - batch.tokens_BL.shape[1]), value=PAD)
+            for batch in batches
+        ]
+        return Batch(
+            torch.cat(padded),
+            torch.cat([batch.lengths_B for batch in batches]),
+            torch.cat([batch.labels_B for batch in batches]),
+        )
 
     def to(self, device: torch.device | str) -> "Batch":
         return Batch(self.tokens_BL.to(device), self.lengths_B.to(device), self.labels_B.to(device))

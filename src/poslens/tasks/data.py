@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from poslens.errors import InputError
-from poslens.tasks.base import PAD, Batch, Task
+from poslens.tasks.base import Batch, Task
 from poslens.tasks.fillers import require_whole
 
 # Rows drawn at once while a fixed set is filled: bounds its memory.
@@ -25,8 +25,8 @@ DRAWN_AT_ONCE = 8192
 def generator_for(seed: int, purpose: str, step: int = 0) -> torch.Generator:
     """A fresh CPU generator, a function of its arguments alone.
 
-    Purposes in use: "train", "order" (of a fixed set), "initialisation", "validate" (learning
-    curves), "evaluate" (final numbers and effects), "ceiling".
+    Purposes in use: "train", "order" (of a fixed set), "initialisation", "dropout", "validate"
+    (learning curves), "evaluate" (final numbers and effects), "ceiling".
     """
     digest = hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=4).digest()
     # torch's CPU generator keeps 32 bits of its seed. An odd stride visits all of them before it
@@ -101,13 +101,7 @@ def _distinct(task: Task, size: int, generator: torch.Generator) -> Batch:
     )
     while len(kept) < size:
         fresh = task.sample(DRAWN_AT_ONCE, generator)
-        missing = task.max_length - fresh.tokens_BL.shape[1]
-        padded_BL = torch.nn.functional.pad(fresh.tokens_BL, (0, missing), value=PAD)
-        joined = Batch(
-            torch.cat([kept.tokens_BL, padded_BL]),
-            torch.cat([kept.lengths_B, fresh.lengths_B]),
-            torch.cat([kept.labels_B, fresh.labels_B]),
-        )
+        joined = Batch.joined([kept, fresh])
         found = joined.rows(_first_occurrences(joined.tokens_BL))
         if len(found) == len(kept):
             raise InputError(

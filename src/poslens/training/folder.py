@@ -5,13 +5,14 @@ metrics.jsonl      one line per evaluation, no clock values: equal for equal run
 timings.jsonl      the clock values of the same evaluations
 train_state.safetensors   the last checkpoint; gone once the run is finished
 model.safetensors  the trained weights
-environment.json   versions, processor, threads, commit, seconds, peak memory
+environment.json   when it began; at the end versions, processor, commit, seconds, peak memory
 *.parquet          result tables (`poslens.results`); `summary` is written last
 """
 
 import json
 import os
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from poslens.training.settings import RunSettings
 
 TRAIN_STATE = "train_state.safetensors"
 MODEL = "model.safetensors"
+ENVIRONMENT = "environment.json"
 
 
 class RunFolder:
@@ -46,6 +48,14 @@ class RunFolder:
         make_folder(self.path)
         if not (self.path / "config.json").exists():
             write_text(self.path / "config.json", json.dumps(to_json(run), indent=2) + "\n")
+        if not (self.path / ENVIRONMENT).exists():
+            self.note(started=datetime.now(UTC).isoformat(timespec="milliseconds"))
+
+    def note(self, **facts: Any) -> None:
+        """Add to environment.json. Raises InputError where what is there is damaged."""
+        path = self.path / ENVIRONMENT
+        known = read_json(path) if path.exists() else {}
+        write_text(path, json.dumps(known | facts, indent=2) + "\n")
 
     def check(self, run: RunSettings) -> None:
         """Raises InputError where the folder holds another run or is no run folder."""

@@ -9,7 +9,8 @@ Shapes: B batch, N sequences, C classes.
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,6 @@ from poslens.training.folder import (
     cut_back,
     pick_device,
     read_lines,
-    write_text,
 )
 from poslens.training.settings import RunSettings, TrainingSettings
 
@@ -138,7 +138,7 @@ class Trainer:
                 {"params": decayed, "weight_decay": run.training.weight_decay},
                 {"params": others, "weight_decay": 0.0},
             ],
-            betas=(0.9, 0.98),
+            betas=run.training.betas,
             fused=True,
         )
         # A GPU would rather have one large batch than less padding.
@@ -155,11 +155,12 @@ class Trainer:
             group["lr"] = learning_rate(self.step, self.run.training)
         self.optimizer.zero_grad(set_to_none=True)
         value = 0.0
-        for part in by_length(batch, self.parts):
-            scores_BC = self.model(part.tokens_BL, part.lengths_B)
-            loss = F.cross_entropy(scores_BC, part.labels_B, reduction="sum") / len(batch)
-            loss.backward()
-            value += loss.item()
+        with self.randomness():
+            for part in by_length(batch, self.parts):
+                scores_BC = self.model(part.tokens_BL, part.lengths_B)
+                loss = F.cross_entropy(scores_BC, part.labels_B, reduction="sum") / len(batch)
+                loss.backward()
+                value += loss.item()
         nn.utils.clip_grad_norm_(self.model.parameters(), self.run.training.clip)
         self.optimizer.step()
         self.step += 1
@@ -170,6 +171,17 @@ class Trainer:
         self.loss_sum += value
         self.loss_count += 1
         return value
+
+    @contextmanager
+    def randomness(self) -> Iterator[None]:
+        """Dropout's random numbers, a function of seed and step; without it nothing is drawn."""
+        if not self.run.model.dropout:
+            yield
+            return
+        device = next(self.model.parameters()).device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(generator_for(self.run.seed, "dropout", self.step).initial_seed())
+            yield
 
     def save(self, folder: RunFolder) -> None:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
@@ -279,8 +291,7 @@ def finish(trainer: Trainer, folder: RunFolder, device: torch.device) -> None:
         [{"label": label, "count": n, "correct": good} for label, n, good in rows],
     )
     results.write_table(folder.path, "curve", read_lines(folder.path / "metrics.jsonl"))
-    note = environment(device) | trainer.usage.so_far()
-    write_text(folder.path / "environment.json", json.dumps(note, indent=2) + "\n")
+    folder.note(**environment(device), **trainer.usage.so_far())
     ceiling = task.ceiling()
     summary: dict[str, Any] = {
         "accuracy": correct.double().mean().item(),

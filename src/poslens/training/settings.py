@@ -24,6 +24,8 @@ class TrainingSettings:
     """Share of the budget over which the learning rate rises."""
     weight_decay: float = 0.01
     """AdamW's, on matrices only."""
+    betas: tuple[float, float] = (0.9, 0.98)
+    """AdamW's decay rates of its two running means."""
     clip: float = 1.0
     """Largest norm of the gradient."""
     fixed_set: int | None = None
@@ -58,6 +60,8 @@ class TrainingSettings:
             raise InputError(f"warmup is {self.warmup}; use a share from 0 to below 1")
         if not 0 <= self.weight_decay < math.inf:
             raise InputError(f"weight_decay is {self.weight_decay}; use a number from 0")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise InputError(f"betas is {self.betas}; use two numbers from 0 to below 1")
         if not self.clip > 0:
             raise InputError(f"clip is {self.clip}; use a gradient norm above 0")
         if not self.solved > 0:

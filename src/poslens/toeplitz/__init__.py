@@ -1,0 +1,97 @@
+"""The Toeplitz framework: how much of attention's logits is a function of offset alone."""
+
+from poslens.toeplitz.decomposition import counted_entries, decompose, heads_of
+from poslens.toeplitz.operators import (
+    Symbol,
+    diagonal_sums,
+    offsets,
+    project,
+    symbol,
+    toeplitz,
+    toeplitz_matvec,
+)
+from poslens.toeplitz.rotary import Pairs, channel_pairs, compare_kernels
+from poslens.toeplitz.shares import (
+    REASONS,
+    RowEffects,
+    RowFit,
+    Share,
+    Sums,
+    row_aware_share,
+    share,
+)
+from poslens.toeplitz.spectra import (
+    Contraction,
+    KernelEffect,
+    RotaryComparison,
+    Spectrum,
+    compare_rotary,
+    contraction,
+    spectrum,
+    turn,
+)
+from poslens.toeplitz.splits import (
+    SPLITS,
+    EmbeddingSplit,
+    MeanSplit,
+    Split,
+    SplitName,
+    halves,
+    iid_batch,
+    walk,
+)
+from poslens.toeplitz.summaries import (
+    Algebra,
+    HeadSummary,
+    Variances,
+    frequency_use,
+    summarise,
+)
+from poslens.toeplitz.terms import Head, NotExact, layer_images
+
+__all__ = [
+    "REASONS",
+    "SPLITS",
+    "Algebra",
+    "Contraction",
+    "EmbeddingSplit",
+    "Head",
+    "HeadSummary",
+    "KernelEffect",
+    "MeanSplit",
+    "NotExact",
+    "Pairs",
+    "RotaryComparison",
+    "RowEffects",
+    "RowFit",
+    "Share",
+    "Spectrum",
+    "Split",
+    "SplitName",
+    "Sums",
+    "Symbol",
+    "Variances",
+    "channel_pairs",
+    "compare_kernels",
+    "compare_rotary",
+    "contraction",
+    "counted_entries",
+    "decompose",
+    "diagonal_sums",
+    "frequency_use",
+    "halves",
+    "heads_of",
+    "iid_batch",
+    "layer_images",
+    "offsets",
+    "project",
+    "row_aware_share",
+    "share",
+    "spectrum",
+    "summarise",
+    "symbol",
+    "toeplitz",
+    "toeplitz_matvec",
+    "turn",
+    "walk",
+]

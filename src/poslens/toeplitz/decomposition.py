@@ -1,0 +1,286 @@
+"""The logits of every head as a sum of named terms.
+
+An attention input is the sum of a constant, content and position (`poslens.toeplitz.splits`), and
+so are queries and keys. With G(a, b)_ij = scale a_i . b_j, each part rotated if the scheme rotates
+(which puts the term under its kernel), q the images of query parts and k those of key parts, 0 for
+the constant, c for content together with the constant, p for position:
+
+    content-content      G(qc, kc) - G(q0, k0)
+    content-position     G(qc, kp)
+    position-content     G(qp, kc)
+    position-position    G(qp, kp)
+    bias                 what the encoding adds to the logits
+    constant-constant    G(q0, k0)
+
+The constant collects the projections' biases, the norm's shift and mean content. Only its product
+with itself has a term of its own: of its cross terms, those with content are in content-content,
+those with position in content-position and position-content, where the constant stands for content.
+Under a rotary kernel constant-constant is a content-free sum of cosines: the one way in which RoPE
+acts as a bias. Latent attention has two channels with a kernel each, `unrotated` and `rotary`; its
+terms but the bias come once for either, as in `content-content (rotary)`. Its norms divide by a
+token's own statistics, frozen at those of the whole, so its constant varies by that factor.
+
+The sum is checked against the model's own logits whenever terms are made or summed up.
+
+Shapes: B batch, L query positions, M key positions, H heads, D head width, E model width, W columns
+of a term's factors.
+"""
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from poslens.encodings import Encoding
+from poslens.errors import InputError
+from poslens.model import State, Transformer
+from poslens.model.attention import Channel
+from poslens.model.sites import acts_on_logits
+from poslens.tasks import Batch
+from poslens.toeplitz.rotary import Pairs, channel_pairs
+from poslens.toeplitz.splits import (
+    SPLITS,
+    Split,
+    SplitName,
+    attention_input,
+    halves,
+    layer_of,
+    real_tokens,
+    walk,
+)
+from poslens.toeplitz.terms import BIAS, Head, Logits
+
+PRODUCTS = ("content-content", "content-position", "position-content", "position-position")
+CONSTANT = "constant-constant"
+
+
+def decompose(
+    model: Transformer,
+    batch: Batch,
+    split: SplitName = "mean",
+    layers: Sequence[int] | None = None,
+) -> Iterator[Head]:
+    """The terms of every head, one at a time.
+
+    The split is fitted on the first half of the sequences and used on the second, whose logits are
+    taken apart. `layers` None is all of them, or layer 0 for the embedding split. A model in half
+    precision is taken in float32. Weights and batch are left as they are.
+    Raises InputError for a split refused for that layer, layers the model does not have, models
+    whose keys come from the embeddings, sequences of one position or of padding only, and weights
+    that are not finite, which it names.
+    """
+    if model.settings.memory_from_embeddings:
+        raise InputError(
+            "keys of this model come from the embeddings, not from what its queries come from; "
+            "decompose takes models with memory_from_embeddings off"
+        )
+    if layers is None:
+        layers = range(len(model.blocks)) if split == "mean" else [0]
+    for layer in layers:
+        if not 0 <= layer < len(model.blocks):
+            raise InputError(
+                f"layer {layer} is out of range; the model has 0..{len(model.blocks) - 1}"
+            )
+    _check_batch(batch)
+    _check_weights(model, max(layers))
+    return _decompose(in_full_precision(model), *halves(batch), split, layers)
+
+
+@torch.no_grad()
+def _decompose(
+    model: Transformer, fit: Batch, use: Batch, split: SplitName, layers: Sequence[int]
+) -> Iterator[Head]:
+    entries_BLM = None
+    for fitted, used in zip(walk(model, fit), walk(model, use), strict=True):
+        if used.layer == 0:
+            entries_BLM = counted_entries(used)
+        if used.layer in layers:
+            yield from heads_of(model, used, SPLITS[split].fit(model, fitted), entries_BLM)
+
+
+def heads_of(
+    model: Transformer, state: State, split: Split, entries_BLM: Tensor | None
+) -> Iterator[Head]:
+    """The terms of every head of one layer, given the state before it and a split fitted to it.
+
+    `entries_BLM` as `counted_entries` gives them.
+    """
+    attention, context = layer_of(model, state).attention, state.context
+    x_BLE = attention_input(model, state)
+    parts = split.parts(model, state)
+    # A position that is 0 throughout makes no terms.
+    channels = attention.images(parts if bool(parts.position.any()) else parts[:2], x_BLE)
+    turned = [_turned(channel, state) if channel.rotated else channel for channel in channels]
+    queries, keys, _ = attention.queries_keys_values(x_BLE, context)
+    queries = queries * attention.scale
+    products = [label(product, channel) for product in PRODUCTS for channel in channels]
+    constants = [label(CONSTANT, channel) for channel in channels]
+    for head, pairs in enumerate(channel_pairs(context.encoding)):
+        terms = [term for channel in turned for term in _terms(channel, head)]
+        columns, width = {}, 0
+        for term in terms:
+            columns[term.name] = slice(width, width := width + term.width)
+        bias_BLM = None if context.bias is None else _bias_of(context.bias, head)
+        own = Logits(queries[:, head], keys[:, head], bias_BLM)
+        yield Head(
+            layer=state.layer,
+            head=head,
+            names=(*products, BIAS, *constants),
+            columns=columns,
+            queries_BLW=_joined([q for term in terms for q, _ in term.products], len(x_BLE))
+            * attention.scale,
+            keys_BMW=_joined([k for term in terms for _, k in term.products], len(x_BLE)),
+            bias_BLM=bias_BLM,
+            turning=tuple(term.name for term in terms if term.rotated and pairs.turned),
+            pairs=pairs,
+            logits=own,
+            added=_added(own, channels, context.encoding, head, attention.scale, pairs),
+            entries_BLM=entries_BLM,
+        )
+
+
+def label(name: str, channel: Channel) -> str:
+    return f"{name} ({channel.name})" if channel.name else name
+
+
+def counted_entries(state: State) -> Tensor | None:
+    """Real queries and the keys they see, (B or 1, L, M) boolean; None where that is all."""
+    real_BL, visible = real_tokens(state), state.context.visible
+    if visible is None:
+        return None
+    if bool(real_BL.all()):
+        return visible.reshape(-1, *visible.shape[-2:])
+    return visible[:, 0] & real_BL[:, :, None]
+
+
+def in_full_precision(model: Transformer) -> Transformer:
+    """The model itself, or a copy in float32 of one that holds half precision."""
+    half = any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters())
+    return copy.deepcopy(model).float() if half else model
+
+
+def adds_to_stream(encoding: Encoding) -> bool:
+    """Whether position is added to the token embeddings, in any part of the encoding."""
+    parts = [part for part in encoding.children() if isinstance(part, Encoding)]
+    if parts:
+        return any(adds_to_stream(part) for part in parts)
+    return type(encoding).embed is not Encoding.embed
+
+
+def _turned(channel: Channel, state: State) -> Channel:
+    """A channel with the image of every part rotated."""
+    positions, rotate = state.context.positions, state.context.encoding.rotate
+    length = state.x_BLE.shape[1]
+    turned = [
+        rotate(q.expand(-1, -1, length, -1), k.expand(-1, -1, length, -1), positions, positions)
+        for q, k in zip(channel.queries, channel.keys, strict=True)
+    ]
+    queries, keys = zip(*turned, strict=True)
+    return replace(channel, queries=queries, keys=keys)
+
+
+class _Term(NamedTuple):
+    """A term as a sum of products of queries (B, L, D), scale left out, and keys (B, M, D)."""
+
+    name: str
+    products: tuple[tuple[Tensor, Tensor], ...]
+    rotated: bool
+
+    @property
+    def width(self) -> int:
+        return sum(queries_BLD.shape[-1] for queries_BLD, _ in self.products)
+
+
+def _terms(channel: Channel, head: int) -> Iterator[_Term]:
+    """A head's terms in one channel; those of position only where there is such a part."""
+    q0, qc, *qp = (_of_head(images, head) for images in channel.queries)
+    k0, kc, *kp = (_of_head(images, head) for images in channel.keys)
+    q, k = q0 + qc, k0 + kc
+    # Two products rather than G(q, k) - G(q0, k0), in which large constants cancel.
+    terms = {PRODUCTS[0]: ((qc, k), (q0, kc)), CONSTANT: ((q0, k0),)}
+    for q_position, k_position in zip(qp, kp, strict=True):
+        products = ((q, k_position), (q_position, k), (q_position, k_position))
+        terms |= {name: (pair,) for name, pair in zip(PRODUCTS[1:], products, strict=True)}
+    for name, pairs in terms.items():
+        yield _Term(label(name, channel), pairs, channel.rotated)
+
+
+def _joined(factors: list[Tensor], sequences: int) -> Tensor:
+    """Factors (B, L, D) side by side, those that do not vary spelt out."""
+    length = max(factor_BLD.shape[1] for factor_BLD in factors)
+    every = [factor_BLD.expand(sequences, length, -1) for factor_BLD in factors]
+    return torch.cat(every, -1)
+
+
+def _added(
+    own: Logits,
+    channels: list[Channel],
+    encoding: Encoding,
+    head: int,
+    scale: float,
+    pairs: Pairs,
+) -> tuple[Tensor, Tensor] | None:
+    """Factors of logits - logits without position, but for the bias; see `Head.added`.
+
+    Without position: at angle 0, the image of a table's position taken out. With q', k' such,
+    q k - q' k' = (q - q') k + q' (k - k'), which stays exact where position does little.
+    """
+    table = adds_to_stream(encoding)
+    if not table and not acts_on_logits(encoding):
+        return None
+    if not table and not pairs.turned:
+        return own.queries_BLD[..., :0], own.keys_BMD[..., :0]
+    parts = slice(2) if table else slice(None)
+    q = torch.cat([_sum(channel.queries[parts], head) for channel in channels], -1) * scale
+    k = torch.cat([_sum(channel.keys[parts], head) for channel in channels], -1)
+    return (
+        torch.cat([own.queries_BLD - q, q], -1),
+        torch.cat([own.keys_BMD, own.keys_BMD - k], -1),
+    )
+
+
+def _sum(images: tuple[Tensor, ...], head: int) -> Tensor:
+    total, *others = (_of_head(image, head) for image in images)
+    for other in others:
+        total = total + other
+    return total
+
+
+def _of_head(images: Tensor, head: int) -> Tensor:
+    """One head's (B, L, D) of images (B, H, L, D), H = 1 where heads share them."""
+    return images[:, head if images.shape[1] > 1 else 0]
+
+
+def _bias_of(bias: Tensor, head: int) -> Tensor:
+    """One head's (B, L, M) or (1, L, M) of a bias (B, H, L, M) or (H, L, M)."""
+    return bias[..., head, :, :].reshape(-1, *bias.shape[-2:])
+
+
+def _check_batch(batch: Batch) -> None:
+    """Raises InputError for sequences that leave nothing to take apart."""
+    if batch.tokens_BL.shape[1] < 2:
+        raise InputError(
+            "sequences of one position have a single offset, so nothing tells position from "
+            "content; give 2 positions or more"
+        )
+    empty = (batch.lengths_B < 1).nonzero().flatten().tolist()
+    if empty:
+        raise InputError(
+            f"sequence {empty[0]} is padding only, so its rows see no key; leave it out"
+        )
+
+
+def _check_weights(model: Transformer, last: int) -> None:
+    """Raises InputError that names the first weight up to layer `last` which is not finite."""
+    parts = {"embedding": model.embedding, "encoding": model.encoding}
+    parts |= {f"layer {layer}": model.blocks[layer] for layer in range(last + 1)}
+    for place, part in parts.items():
+        for name, weight in part.named_parameters():
+            if not bool(weight.isfinite().all()):
+                raise InputError(
+                    f"{place}: {name} holds NaN or infinity; train the model again or take "
+                    "another checkpoint"
+                )

@@ -1,0 +1,108 @@
+"""Commands run in this process, in a folder of their own."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from poslens.cli.main import main
+from poslens.experiments import reproduce as grid
+from poslens.experiments.local import Cell, News
+
+# A run of 8 steps; what a command takes beside them stands first.
+SMALL = (
+    *("--profile", "smoke", "--layers", "1", "--heads", "2", "--width", "8", "--feedforward", "8"),
+    *("--sequences", "128", "--batch", "16", "--set", "words=40"),
+)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind: exit code, output stream, error stream."""
+
+    code: int | str | None
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """The one line of a refusal, which must be all there is."""
+        assert self.code == 2, self
+        assert self.out == "", self
+        (line,) = self.err.splitlines()
+        assert line.startswith("poslens: "), line
+        assert "Traceback" not in line
+        return line.removeprefix("poslens: ")
+
+
+Poslens = Callable[..., Done]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def poslens(capsys: pytest.CaptureFixture[str]) -> Poslens:
+    def run(*arguments: str | Path) -> Done:
+        capsys.readouterr()
+        code: int | str | None = 0
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as stop:
+            code = stop.code
+        captured = capsys.readouterr()
+        return Done(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def small() -> tuple[str, ...]:
+    return SMALL
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run trained with `SMALL`, ablated and decomposed. Shared: tests take a copy."""
+    path = tmp_path_factory.mktemp("trained") / "rope-distance-seed0"
+    main(["train", "rope", *SMALL, "--out", str(path)])
+    main(["ablate", str(path)])
+    main(["decompose", str(path)])
+    return path
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of the trained run, in a folder of runs."""
+    return Path(shutil.copytree(trained, tmp_path / "runs" / trained.name))
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Cells run in this process instead of workers; the names of those that were run."""
+    done: list[str] = []
+
+    def run_cells(
+        cells: list[Cell], jobs: int, device: str, watch: Callable[[News], None] | None
+    ) -> None:
+        for cell in cells:
+            cell.complete(device)
+            done.append(cell.name)
+            if watch is not None:
+                watch(News(cell.name))
+
+    monkeypatch.setattr(grid, "run_cells", run_cells)
+    return done

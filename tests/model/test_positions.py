@@ -1,0 +1,109 @@
+"""Position edits against gains, brute force over offsets, and content-only queries and keys."""
+
+import pytest
+import torch
+
+from poslens.errors import InputError
+from poslens.model import ModelSettings, Transformer, TransformerSites, build
+from poslens.model.positions import MeanKernel, PositionEdit, offset_weights, permuted
+from poslens.tasks import Distance, held_out
+from poslens.tasks.distance import DistanceSettings
+
+TASK = Distance(DistanceSettings(between=6, aside=3, words=20))
+DATA = held_out(TASK, 12, seed=0)
+
+
+def small(scheme: str) -> Transformer:
+    torch.manual_seed(0)
+    return build(scheme, TASK, ModelSettings(layers=2, heads=4, width=32, feedforward=48)).eval()
+
+
+@pytest.mark.parametrize("scheme", ["rope", "rope@2", "t5", "alibi", "mla", "sinusoidal+rope"])
+@torch.no_grad()
+def test_none_is_gain_zero(scheme: str) -> None:
+    sites = TransformerSites(small(scheme))
+    state = sites.enter(DATA, 1)
+    told = sites.heads_told(state, PositionEdit("none"))
+    torch.testing.assert_close(told, sites.heads(state, torch.zeros(len(DATA), 4)))
+    assert (told - sites.heads(state)).abs().max() > 1e-4
+
+
+@torch.no_grad()
+def test_a_mean_bias_is_a_constant_and_so_no_position_at_all() -> None:
+    sites = TransformerSites(small("alibi"))
+    state = sites.enter(DATA)
+    offsets_O, weights_O = offset_weights(DATA.lengths_B, causal=False)
+    told = sites.heads_told(state, PositionEdit("mean", offsets_O, weights_O))
+    torch.testing.assert_close(told, sites.heads_told(state, PositionEdit("none")))
+
+
+@torch.no_grad()
+def test_the_mean_rotation_is_the_mean_over_offsets() -> None:
+    model = small("rope").double()
+    offsets_O, weights_O = offset_weights(DATA.lengths_B, causal=False)
+    mean = MeanKernel(model.encoding, offsets_O, weights_O)
+    q, k = torch.randn(2, 1, 4, 5, 8, dtype=torch.float64)
+    steps = torch.arange(5)
+    turned_q, turned_k = mean.rotate(q, k, steps, steps)
+    expected = torch.zeros(1, 4, 5, 5, dtype=torch.float64)
+    for offset, weight in zip(offsets_O, weights_O, strict=True):
+        at, origin = torch.full((5,), int(offset)), torch.zeros(5, dtype=torch.int64)
+        one_q, one_k = model.encoding.rotate(q, k, at, origin)
+        expected += weight * one_q @ one_k.mT
+    torch.testing.assert_close(turned_q @ turned_k.mT, expected)
+
+
+def test_offset_weights_count_the_pairs_of_real_tokens() -> None:
+    lengths_B = torch.tensor([3, 5])
+    for causal in (False, True):
+        counts: dict[int, int] = {}
+        for length in lengths_B.tolist():
+            for i in range(length):
+                for j in range(length):
+                    if i >= j or not causal:
+                        counts[i - j] = counts.get(i - j, 0) + 1
+        offsets_O, weights_O = offset_weights(lengths_B, causal)
+        total = sum(counts.values())
+        found = dict(zip(offsets_O.tolist(), weights_O.tolist(), strict=True))
+        assert found == pytest.approx({offset: n / total for offset, n in counts.items()})
+
+
+def test_permutations_move_real_positions_only() -> None:
+    lengths_B = torch.tensor([4, 7, 1])
+    order_BL = permuted(lengths_B, 7, torch.Generator().manual_seed(0))
+    for row, length in enumerate(lengths_B.tolist()):
+        assert sorted(order_BL[row, :length].tolist()) == list(range(length))
+        assert order_BL[row, length:].tolist() == list(range(length, 7))
+    assert order_BL[1].tolist() != list(range(7))
+
+
+@torch.no_grad()
+def test_taking_a_table_away_leaves_content_only_queries_and_keys_with_frozen_statistics() -> None:
+    model = small("sinusoidal")
+    sites = TransformerSites(model)
+    state = sites.enter(DATA)
+    block = model.blocks[0]
+    norm = block.attention_norm
+    table_BLE = state.context.encoding.embed(torch.zeros_like(state.x_BLE), state.context.positions)
+    deviation = (state.x_BLE.var(-1, unbiased=False, keepdim=True) + norm.eps).sqrt()
+    part_BLE = (table_BLE - table_BLE.mean(-1, keepdim=True)) / deviation * norm.weight
+    told = sites.heads_told(state, PositionEdit("none", position_BLE=part_BLE))
+
+    normed = norm(state.x_BLE)
+    queries, keys, _ = block.attention.queries_keys_values(normed - part_BLE, state.context)
+    values = block.attention.queries_keys_values(normed, state.context)[2]
+    logits = block.attention.scale * queries @ keys.mT
+    logits = logits.masked_fill(~state.context.visible, float("-inf"))
+    torch.testing.assert_close(told, logits.softmax(-1) @ values, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_table_has_no_kernel_to_average_and_nope_nothing_to_take() -> None:
+    sites = TransformerSites(small("sinusoidal"))
+    state = sites.enter(DATA)
+    offsets_O, weights_O = offset_weights(DATA.lengths_B, causal=False)
+    part = torch.zeros_like(state.x_BLE)
+    with pytest.raises(InputError, match="no kernel to average"):
+        sites.heads_told(state, PositionEdit("mean", offsets_O, weights_O, position_BLE=part))
+    with pytest.raises(InputError, match="no position"):
+        TransformerSites(small("nope")).heads_told(state, PositionEdit("none"))
