@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from poslens.claims import CLAIMS, accuracy, base, deposit
-from poslens.heads import concentration, intervals
+from poslens.heads import concentration, effects, intervals, sets
 
 TEXT = (Path(__file__).parents[2] / "docs" / "definitions.md").read_text("utf-8")
 STATED = {
@@ -26,7 +26,9 @@ def constants(module: ModuleType) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("module", [intervals, concentration, base, accuracy, deposit])
+@pytest.mark.parametrize(
+    "module", [intervals, concentration, effects, sets, base, accuracy, deposit]
+)
 def test_every_threshold_is_stated_with_its_value(module: ModuleType) -> None:
     found = constants(module)
     assert found
@@ -34,7 +36,7 @@ def test_every_threshold_is_stated_with_its_value(module: ModuleType) -> None:
 
 
 def test_nothing_is_stated_that_the_code_lacks() -> None:
-    modules = (intervals, concentration, base, accuracy, deposit)
+    modules = (intervals, concentration, effects, sets, base, accuracy, deposit)
     assert set(STATED) == {name for module in modules for name in constants(module)}
 
 

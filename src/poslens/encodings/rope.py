@@ -38,7 +38,8 @@ class RoPE(Encoding):
 
     Read as a complex number the pair is multiplied by a exp(i p theta_f), a the attention factor
     of the scaling (1 as a rule), so that a logit knows positions only through their difference.
-    Length-dependent scalings take the largest position plus one for the current length.
+    Length-dependent scalings take the largest position plus one for the current length, padding
+    and the batch's other rows included, as implementations in use do.
 
     Raises InputError for a rotary width that is odd, below 2 or above the head width.
     """

@@ -18,7 +18,7 @@ from poslens.tasks import Batch
 
 # How close to the floor, as a share of what can be lost, counts as having reached it.
 REACHED = 0.05
-RESAMPLES = 2000
+SET_RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def necessity(
         accuracy = tried.mean(1)[best]
     paths = [taken[:size] for size in range(len(taken) + 1)]
     right_VN = edited_answers(judge, edit, reference, [*paths, everything])
-    means_RV = resampled_means(right_VN, RESAMPLES, seed)
+    means_RV = resampled_means(right_VN, SET_RESAMPLES, seed)
     counts_R = np.array([_reached(means_V) for means_V in means_RV])
     return Necessity(
         taken,
@@ -162,7 +162,7 @@ def sufficiency(
     """
     sets = [[(layer, head) for head in order[size:]] for size in range(len(order) + 1)]
     right_VN = edited_answers(data, edit, reference, sets)
-    means_RV = resampled_means(right_VN, RESAMPLES, seed)
+    means_RV = resampled_means(right_VN, SET_RESAMPLES, seed)
     accuracy = [
         Interval(float(right_N.mean()), *_quantiles(means_R))
         for right_N, means_R in zip(right_VN, means_RV.T, strict=True)
@@ -187,7 +187,7 @@ def interactions(
     excess_PN = np.stack(
         [both_N - single[a] - single[b] for (a, b), both_N in zip(pairs, together_PN, strict=True)]
     )
-    means_RP = resampled_means(excess_PN, RESAMPLES, seed)
+    means_RP = resampled_means(excess_PN, SET_RESAMPLES, seed)
     found = [
         Interaction(
             a,

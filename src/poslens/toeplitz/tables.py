@@ -83,6 +83,8 @@ def prepare(folder: Path, split: SplitName = "mean", device: str = "cpu") -> Tra
     to, or holds a model that cannot be taken apart; the message names the folder.
     """
     model, _, task = load_model(folder, device)
+    if not RunFolder(folder).finished:
+        raise InputError(f"{folder} holds no finished run; run its training again to the end")
     make_folder(folder)
     batch = independent_tokens(task).to(device)
     try:
