@@ -36,6 +36,11 @@ def test_an_unknown_engine(refused: Callable) -> None:
     assert "invalid choice 'dask' for argument '--engine'" in refused("--engine", "dask")
 
 
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_no_jobs_at_all(refused: Callable, engine: str) -> None:
+    assert refused("--engine", engine, "--jobs", "-1") == "jobs is -1; use 1 or more"
+
+
 def test_an_address_without_a_cluster_to_use_it(refused: Callable) -> None:
     assert refused("--address", "head:6379") == (
         "--address head:6379 is for a cluster; add --engine ray"

@@ -20,6 +20,8 @@ def engine(
     Ray is connected to for as long as the context lasts. Raises InputError where it is not
     installed, where no cluster answers, and for an address that nothing would use.
     """
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs is {jobs}; use 1 or more")
     if name == "local":
         if address is not None:
             raise InputError(f"--address {address} is for a cluster; add --engine ray")
