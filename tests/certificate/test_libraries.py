@@ -105,6 +105,8 @@ def test_x_transformers() -> None:
     stretched = check(library.RotaryEmbedding(64, base_rescale_factor=4.0)).recovered["scaling"]
     assert (stretched["kind"], stretched["factor"]) == ("ntk", 4.0)
     assert check(library.AlibiPositionalBias(8)).kind == "bias"
+    some = check(library.AlibiPositionalBias(4, 8))  # 4 of 8 heads are biased
+    assert (some.verdict, some.kind) == ("unusual", "bias")
     assert check(library.ScaledSinusoidalEmbedding(64)).kind == "table"
 
 

@@ -89,7 +89,7 @@ def _x_transformers(thing: Any, name: str, options: Options) -> Target | None:
         width = options.head_dim or 2 * thing.inv_freq.numel()
         return Target(name, "rotary", adapt(turn, name, width, options.heads, options.device, (2,)))
     if [parameter.name for parameter in positional(thing.forward) or []][:2] == ["i", "j"]:
-        return Target(name, "bias", thing.forward, heads=getattr(thing, "heads", None))
+        return Target(name, "bias", thing.forward, heads=getattr(thing, "total_heads", None))
     if kind in ("AbsolutePositionalEmbedding", "ScaledSinusoidalEmbedding"):
 
         def rows(positions: Tensor) -> Tensor:
