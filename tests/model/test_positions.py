@@ -1,5 +1,7 @@
 """Position edits against gains, brute force over offsets, and content-only queries and keys."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -107,3 +109,18 @@ def test_a_table_has_no_kernel_to_average_and_nope_nothing_to_take() -> None:
         sites.heads_told(state, PositionEdit("mean", offsets_O, weights_O, position_BLE=part))
     with pytest.raises(InputError, match="no position"):
         TransformerSites(small("nope")).heads_told(state, PositionEdit("none"))
+
+
+@torch.no_grad()
+def test_what_would_be_wrong_silently_is_refused() -> None:
+    torch.manual_seed(0)
+    offsets_O, weights_O = offset_weights(DATA.lengths_B, causal=False)
+    settings = ModelSettings(layers=2, heads=4, width=32, feedforward=48)
+    wrong = TransformerSites(build("rope", TASK, settings, {"rope": {"step": "published"}}))
+    with pytest.raises(InputError, match="no function of the offset"):
+        wrong.heads_told(wrong.enter(DATA), PositionEdit("mean", offsets_O, weights_O))
+    memory = replace(settings, memory_from_embeddings=True)
+    sites = TransformerSites(build("sinusoidal", TASK, memory))
+    state = sites.enter(DATA)
+    with pytest.raises(InputError, match="without memory_from_embeddings"):
+        sites.heads_told(state, PositionEdit("none", position_BLE=torch.ones_like(state.x_BLE)))

@@ -160,6 +160,11 @@ class Attention(nn.Module):
         """
         if shift_BLE is None:
             return self.heads(x_BLE, context)
+        if context.memory_BLE is not None:
+            raise InputError(
+                "keys come from the embeddings here, so a table's position cannot be taken from a "
+                "layer's input; use a model without memory_from_embeddings"
+            )
         queries, keys = [], []
         for channel in self.images([x_BLE, shift_BLE], x_BLE):
             q_BHLD, k_BHMD = (

@@ -82,6 +82,11 @@ class PositionEdit:
                     "a table has no kernel to average; use method 'none' or 'resample'"
                 )
             assert self.offsets_O is not None and self.weights_O is not None  # noqa: PT018
+            if encoding.kernel(self.offsets_O) is None:
+                raise InputError(
+                    "the encoding is no function of the offset, so it has no mean over offsets; "
+                    "use method 'none' or 'resample'"
+                )
             encoding = MeanKernel(encoding, self.offsets_O, self.weights_O)
         else:
             assert self.order_BL is not None

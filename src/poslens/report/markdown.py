@@ -42,7 +42,7 @@ def accuracy_table(tables: Tables) -> str:
             ]
         lines.append(line)
     bounds = "; ".join(_bounds(summary, task) for task in tasks)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{bounds}."
+    return f"{_table(lines)}\n\n{bounds}."
 
 
 def _bounds(summary: pl.DataFrame, task: str) -> str:
@@ -58,4 +58,73 @@ def ledger_table(verdicts: list[Verdict]) -> str:
     """One line a claim: its verdict and the numbers behind it."""
     lines = [["Claim", "", "Verdict here", "Numbers"], ["---"] * 4]
     lines += [[it.claim, it.statement, f"**{it.label}**", it.numbers] for it in verdicts]
+    return _table(lines)
+
+
+def algebra_table(tables: Tables, task: str) -> str:
+    """One line a scheme and layer: how its heads' position acts as measured, and how Toeplitz.
+
+    Heads that the scheme leaves without position are not counted.
+    """
+    lines = [
+        [
+            "scheme",
+            "layer",
+            "additive / mixed / multiplicative",
+            "same for all sequences",
+            "tau_row",
+        ]
+    ]
+    lines.append(["---"] * len(lines[0]))
+    for (scheme, layer), heads in _by_layer(tables.decomposition, task):
+        acting = heads.filter(pl.col("explained").is_finite())
+        if acting.is_empty():
+            continue
+        kinds = [(acting["algebra"] == k).sum() for k in ("additive", "mixed", "multiplicative")]
+        lines.append(
+            [
+                title(scheme),
+                str(layer),
+                " / ".join(map(str, kinds)),
+                _mean_and_range(acting["explained"]),
+                _mean_and_range(acting["tau_row"]),
+            ]
+        )
+    return _table(lines)
+
+
+def contraction_table(tables: Tables, task: str) -> str:
+    """One line a rotary scheme and layer: norms of the logits with over without the kernel."""
+    lines = [
+        ["scheme", "layer", "operator norm", "below 1 in", "nuclear norm", "no norm has grown in"]
+    ]
+    lines.append(["---"] * len(lines[0]))
+    for (scheme, layer), heads in _by_layer(tables.spectra, task):
+        lines.append(
+            [
+                title(scheme),
+                str(layer),
+                _mean_and_range(heads["operator"]),
+                percent(float(heads["operator_contracted"].to_numpy().mean())),
+                _mean_and_range(heads["nuclear"]),
+                percent(float(heads["none_grew"].to_numpy().mean())),
+            ]
+        )
+    return _table(lines)
+
+
+def _by_layer(table: pl.DataFrame, task: str) -> list[tuple[tuple[str, int], pl.DataFrame]]:
+    rows = table.filter(pl.col("task") == task).partition_by("scheme", "layer", as_dict=True)
+    found = [((str(scheme), int(layer)), heads) for (scheme, layer), heads in rows.items()]
+    return sorted(found, key=lambda item: (rank(item[0][0]), item[0][1]))
+
+
+def _mean_and_range(values: pl.Series) -> str:
+    """A mean over heads, with the smallest and largest head where there are several."""
+    numbers = values.to_numpy()
+    mean = f"{numbers.mean():.2f}"
+    return mean if len(values) == 1 else f"{mean} ({numbers.min():.2f} to {numbers.max():.2f})"
+
+
+def _table(lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

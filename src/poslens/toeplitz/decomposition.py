@@ -23,13 +23,12 @@ token's own statistics, frozen at those of the whole, so its constant varies by 
 The sum is checked against the model's own logits whenever terms are made or summed up.
 
 Shapes: B batch, L query positions, M key positions, H heads, D head width, E model width, W columns
-of a term's factors.
+of all parts.
 """
 
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,10 +50,19 @@ from poslens.toeplitz.splits import (
     real_tokens,
     walk,
 )
-from poslens.toeplitz.terms import BIAS, Head, Logits
+from poslens.toeplitz.terms import BIAS, Columns, Head, Logits, Product
 
-PRODUCTS = ("content-content", "content-position", "position-content", "position-position")
 CONSTANT = "constant-constant"
+# Each term's products of parts: 0 constant, 1 content, 2 position, queries first. Content-content
+# is taken as three products rather than G(qc, kc) - G(q0, k0), in which large constants cancel.
+TERMS = {
+    "content-content": ((1, 1), (1, 0), (0, 1)),
+    "content-position": ((1, 2), (0, 2)),
+    "position-content": ((2, 1), (2, 0)),
+    "position-position": ((2, 2),),
+    CONSTANT: ((0, 0),),
+}
+FOUR = tuple(name for name in TERMS if name != CONSTANT)
 
 
 def decompose(
@@ -116,25 +124,24 @@ def heads_of(
     turned = [_turned(channel, state) if channel.rotated else channel for channel in channels]
     queries, keys, _ = attention.queries_keys_values(x_BLE, context)
     queries = queries * attention.scale
-    products = [label(product, channel) for product in PRODUCTS for channel in channels]
-    constants = [label(CONSTANT, channel) for channel in channels]
+    names = [label(name, channel) for name in FOUR for channel in channels]
+    names += [BIAS, *(label(CONSTANT, channel) for channel in channels)]
+    rotated = [label(name, channel) for channel in channels if channel.rotated for name in TERMS]
+    products, layout = _products(channels)
     for head, pairs in enumerate(channel_pairs(context.encoding)):
-        terms = [term for channel in turned for term in _terms(channel, head)]
-        columns, width = {}, 0
-        for term in terms:
-            columns[term.name] = slice(width, width := width + term.width)
         bias_BLM = None if context.bias is None else _bias_of(context.bias, head)
         own = Logits(queries[:, head], keys[:, head], bias_BLM)
         yield Head(
             layer=state.layer,
             head=head,
-            names=(*products, BIAS, *constants),
-            columns=columns,
-            queries_BLW=_joined([q for term in terms for q, _ in term.products], len(x_BLE))
+            names=tuple(names),
+            products=products,
+            channels=layout,
+            queries_BLW=_joined([channel.queries for channel in turned], head, own.queries_BLD)
             * attention.scale,
-            keys_BMW=_joined([k for term in terms for _, k in term.products], len(x_BLE)),
+            keys_BMW=_joined([channel.keys for channel in turned], head, own.keys_BMD),
             bias_BLM=bias_BLM,
-            turning=tuple(term.name for term in terms if term.rotated and pairs.turned),
+            turning=tuple(name for name in products if pairs.turned and name in rotated),
             pairs=pairs,
             logits=own,
             added=_added(own, channels, context.encoding, head, attention.scale, pairs),
@@ -182,37 +189,26 @@ def _turned(channel: Channel, state: State) -> Channel:
     return replace(channel, queries=queries, keys=keys)
 
 
-class _Term(NamedTuple):
-    """A term as a sum of products of queries (B, L, D), scale left out, and keys (B, M, D)."""
-
-    name: str
-    products: tuple[tuple[Tensor, Tensor], ...]
-    rotated: bool
-
-    @property
-    def width(self) -> int:
-        return sum(queries_BLD.shape[-1] for queries_BLD, _ in self.products)
-
-
-def _terms(channel: Channel, head: int) -> Iterator[_Term]:
-    """A head's terms in one channel; those of position only where there is such a part."""
-    q0, qc, *qp = (_of_head(images, head) for images in channel.queries)
-    k0, kc, *kp = (_of_head(images, head) for images in channel.keys)
-    q, k = q0 + qc, k0 + kc
-    # Two products rather than G(q, k) - G(q0, k0), in which large constants cancel.
-    terms = {PRODUCTS[0]: ((qc, k), (q0, kc)), CONSTANT: ((q0, k0),)}
-    for q_position, k_position in zip(qp, kp, strict=True):
-        products = ((q, k_position), (q_position, k), (q_position, k_position))
-        terms |= {name: (pair,) for name, pair in zip(PRODUCTS[1:], products, strict=True)}
-    for name, pairs in terms.items():
-        yield _Term(label(name, channel), pairs, channel.rotated)
+def _products(
+    channels: list[Channel],
+) -> tuple[dict[str, tuple[Product, ...]], tuple[Columns, ...]]:
+    """The products that each term is the sum of, and where the channels' parts will stand."""
+    products, layout, start = {}, [], 0
+    for number, channel in enumerate(channels):
+        columns = Columns(start, len(channel.queries), channel.queries[0].shape[-1])
+        start = columns.of(columns.parts).start
+        layout.append(columns)
+        for name, pairs in TERMS.items():
+            if max(max(pair) for pair in pairs) < columns.parts:
+                every = tuple(Product(number, query, key) for query, key in pairs)
+                products[label(name, channel)] = every
+    return products, tuple(layout)
 
 
-def _joined(factors: list[Tensor], sequences: int) -> Tensor:
-    """Factors (B, L, D) side by side, those that do not vary spelt out."""
-    length = max(factor_BLD.shape[1] for factor_BLD in factors)
-    every = [factor_BLD.expand(sequences, length, -1) for factor_BLD in factors]
-    return torch.cat(every, -1)
+def _joined(channels: list[tuple[Tensor, ...]], head: int, like_BLD: Tensor) -> Tensor:
+    """A head's images of all parts in all channels side by side, (B, L, W)."""
+    images = [_of_head(image, head) for channel in channels for image in channel]
+    return torch.cat([image.expand(*like_BLD.shape[:2], -1) for image in images], -1)
 
 
 def _added(

@@ -5,7 +5,8 @@ the product of two terms summed over all entries is the sum of (Q^T Q') o (K^T K
 L W^2 instead of L^2 W, and sums over diagonals are correlations of queries with keys. Under a mask
 the terms are made block by block.
 
-Shapes: K terms, B batch, L query positions, M key positions, O offsets, W columns of all factors.
+Shapes: K terms, P products of parts, B batch, L query positions, M key positions, O offsets, W
+columns of all parts.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from poslens.toeplitz.operators import diagonal_sums
 from poslens.toeplitz.shares import RowFit
-from poslens.toeplitz.terms import Head
+from poslens.toeplitz.terms import Columns, Head
 
 
 @dataclass(frozen=True)
@@ -87,16 +88,16 @@ def moments(head: Head, mask: Mask) -> Moments:
 def within_rows(queries_BLW: Tensor, keys_BMW: Tensor, head: Head) -> float:
     """Sum of squares about the mean of each row of q k^T, over a head's entries that count."""
     if head.entries_BLM is None:
-        return float(_forms(queries_BLW, keys_BMW, None)[0].double().sum())
+        return float(_square(queries_BLW, keys_BMW, None))
     matrices_BLM, mask = queries_BLW @ keys_BMW.mT, Mask(head)
     mask.centre(matrices_BLM, (slice(None), slice(None)))
     return float(matrices_BLM.double().square().sum())
 
 
 def _from_factors(head: Head) -> Moments:
-    member_WK = _membership(head)
+    member_PK = _membership(head)
     bias_LM = None if head.bias_BLM is None else head.bias_BLM[0]
-    forms_BWW, means_BLW = _forms(head.queries_BLW, head.keys_BMW, bias_LM)
+    forms_BPP, means_BLP = _forms(head.queries_BLW, head.keys_BMW, head.channels, bias_LM)
     diagonals_BO = _correlations(head.logits.queries_BLD, head.logits.keys_BMD)
     if head.logits.bias_BLM is not None:
         diagonals_BO = diagonals_BO + diagonal_sums(head.logits.bias_BLM)
@@ -107,10 +108,10 @@ def _from_factors(head: Head) -> Moments:
         delta_LM = torch.einsum("blw,bmw->lm", queries_BLW, keys_BMW)
         if bias_LM is not None:
             delta_LM += len(queries_BLW) * (bias_LM - bias_LM.mean(-1, keepdim=True))
-        delta_square = float(_forms(*head.added, bias_LM)[0].sum())
+        delta_square = float(_square(*head.added, bias_LM))
     return Moments(
-        within_BKK=member_WK.mT @ forms_BWW.double() @ member_WK,
-        means_BLK=(means_BLW @ member_WK.to(means_BLW.dtype)).double(),
+        within_BKK=member_PK.mT @ forms_BPP.double() @ member_PK,
+        means_BLK=means_BLP.double() @ member_PK,
         diagonals_BO=diagonals_BO,
         delta_LM=delta_LM,
         delta_square=delta_square,
@@ -118,36 +119,70 @@ def _from_factors(head: Head) -> Moments:
 
 
 def _membership(head: Head) -> Tensor:
-    """Which columns of the factors make up which term, (W, K) of 0 and 1; the bias is one more."""
-    width = head.queries_BLW.shape[-1]
+    """Which products make up which term, (P, K) of 0 and 1, as `_forms` orders them."""
+    sizes = [columns.parts**2 for columns in head.channels]
     biased = head.bias_BLM is not None
-    member_WK = torch.zeros(width + biased, len(head.made), dtype=torch.float64)
-    for term, columns in enumerate(head.columns.values()):
-        member_WK[columns, term] = 1
+    member_PK = torch.zeros(sum(sizes) + biased, len(head.made), dtype=torch.float64)
+    for term, products in enumerate(head.products.values()):
+        for channel, query, key in products:
+            place = sum(sizes[:channel]) + query * head.channels[channel].parts + key
+            member_PK[place, term] = 1
     if biased:
-        member_WK[-1, -1] = 1
-    return member_WK.to(head.queries_BLW.device)
+        member_PK[-1, -1] = 1
+    return member_PK.to(head.queries_BLW.device)
 
 
-def _forms(queries_BLW: Tensor, keys_BMW: Tensor, bias_LM: Tensor | None) -> tuple[Tensor, Tensor]:
-    """For matrices q_w k_w^T, and the bias as one more: products of two, row means taken away.
+def _square(queries_BLW: Tensor, keys_BMW: Tensor, bias_LM: Tensor | None) -> Tensor:
+    """Sum of squares of q k^T + bias, row means taken away."""
+    whole = Columns(0, 1, queries_BLW.shape[-1])
+    return _forms(queries_BLW, keys_BMW, (whole,), bias_LM)[0].double().sum()
 
-    Summed over all entries, (B, W, W); and the means of rows, (B, L, W).
+
+def _forms(
+    queries_BLW: Tensor, keys_BMW: Tensor, channels: tuple[Columns, ...], bias_LM: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """For P products of parts, and the bias as one more, two things with row means taken away:
+
+    the product of any two, summed over all entries, (B, P, P); and those means, (B, L, P).
+    Products are ordered by channel, query part, key part.
     """
     mean_B1W = keys_BMW.mean(1, keepdim=True)
     keys_BMW = keys_BMW - mean_B1W
-    forms_BWW = (queries_BLW.mT @ queries_BLW) * (keys_BMW.mT @ keys_BMW)
-    means_BLW = queries_BLW * mean_B1W
+    queries_BWW, keys_BWW = queries_BLW.mT @ queries_BLW, keys_BMW.mT @ keys_BMW
+
+    def pairing(one: Columns, other: Columns) -> Tensor:
+        q, k = (_parts(_parts(x, other, 2), one, 1) for x in (queries_BWW, keys_BWW))
+        return torch.einsum("bxdue,bydve->bxyuv", q, k).flatten(3).flatten(1, 2)
+
+    def mean(one: Columns) -> Tensor:
+        q, k = _parts(queries_BLW, one, 2), _parts(mean_B1W[:, 0], one, 1)
+        return torch.einsum("blxd,byd->blxy", q, k).flatten(2)
+
+    rows = [torch.cat([pairing(one, other) for other in channels], -1) for one in channels]
+    forms_BPP = torch.cat(rows, 1)
+    means_BLP = torch.cat([mean(one) for one in channels], -1)
     if bias_LM is None:
-        return forms_BWW, means_BLW
+        return forms_BPP, means_BLP
+
     mean_L1 = bias_LM.mean(-1, keepdim=True)
     bias_LM = bias_LM - mean_L1
-    with_bias_BW = torch.linalg.vecdot(queries_BLW, bias_LM @ keys_BMW, dim=1)
-    of_bias_B = torch.linalg.vecdot(bias_LM.flatten(), bias_LM.flatten()).expand(len(with_bias_BW))
-    last_BW = torch.cat([with_bias_BW, of_bias_B[:, None]], -1)
-    forms_BWW = torch.cat([forms_BWW, with_bias_BW[:, None]], 1)
-    forms_BWW = torch.cat([forms_BWW, last_BW[..., None]], -1)
-    return forms_BWW, torch.cat([means_BLW, mean_L1.expand(len(means_BLW), -1, -1)], -1)
+    seen_BLW = bias_LM @ keys_BMW
+
+    def with_bias(one: Columns) -> Tensor:
+        q, k = _parts(queries_BLW, one, 2), _parts(seen_BLW, one, 2)
+        return torch.einsum("blxd,blyd->bxy", q, k).flatten(1)
+
+    with_bias_BP = torch.cat([with_bias(one) for one in channels], -1)
+    of_bias_B1 = torch.linalg.vecdot(bias_LM.flatten(), bias_LM.flatten()).expand(len(seen_BLW), 1)
+    last_BP1 = torch.cat([with_bias_BP, of_bias_B1], -1)[..., None]
+    forms_BPP = torch.cat([torch.cat([forms_BPP, with_bias_BP[:, None]], 1), last_BP1], -1)
+    return forms_BPP, torch.cat([means_BLP, mean_L1.expand(len(means_BLP), -1, -1)], -1)
+
+
+def _parts(x: Tensor, columns: Columns, dim: int) -> Tensor:
+    """A channel's columns along a dimension, as two dimensions: parts and their columns."""
+    taken = x.narrow(dim, columns.start, columns.parts * columns.width)
+    return taken.unflatten(dim, (columns.parts, columns.width))
 
 
 def _correlations(queries_BLD: Tensor, keys_BMD: Tensor) -> Tensor:

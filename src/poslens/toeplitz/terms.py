@@ -1,11 +1,12 @@
 """The terms of one head, held as factors, and the check that they add up to its logits.
 
 Shapes: N sequences of a block, R rows of a block, K terms, B batch, L query positions, M key
-positions, H heads, D head width, W columns of all factors.
+positions, H heads, D head width, W columns of all parts.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,14 +47,36 @@ class Logits:
         return logits_BLM if self.bias_BLM is None else logits_BLM + self.bias_BLM
 
 
+class Product(NamedTuple):
+    """A part of the queries times a part of the keys, in one channel; all counted from 0."""
+
+    channel: int
+    query: int
+    key: int
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where a channel's parts stand in the factors: `parts` of `width` columns each."""
+
+    start: int
+    parts: int
+    width: int
+
+    def of(self, part: int) -> slice:
+        first = self.start + part * self.width
+        return slice(first, first + self.width)
+
+
 @dataclass(frozen=True)
 class Head:
     """One head's terms: products of factors, a fraction of the memory of its logits.
 
     `names` are all terms of the scheme, of which those not listed below are 0 throughout. A term in
-    `columns` is the product of these columns of `queries_BLW` (scale included) and `keys_BMW`, both
-    rotated where the term has a rotary kernel (`turning`); `bias_BLM` is the term that is no
-    product, (1, L, M) where it is the same for all sequences.
+    `products` is the sum of these products of parts: `queries_BLW` (scale included) and `keys_BMW`
+    hold the images of the input's parts, `channels` says where, rotated where the term has a rotary
+    kernel (`turning`). `bias_BLM` is the term that is no product, (1, L, M) where it is the same
+    for all sequences.
     `added` are factors of what position does to queries and keys: their product and the bias make
     up logits - logits without position. None where position enters through no door.
     `entries_BLM` says which entries count, real queries and keys they see, (B or 1, L, M); None:
@@ -63,7 +86,8 @@ class Head:
     layer: int
     head: int
     names: tuple[str, ...]
-    columns: dict[str, slice]
+    products: dict[str, tuple[Product, ...]]
+    channels: tuple[Columns, ...]
     queries_BLW: Tensor
     keys_BMW: Tensor
     bias_BLM: Tensor | None
@@ -76,7 +100,7 @@ class Head:
     @property
     def made(self) -> tuple[str, ...]:
         """The terms that are not 0 throughout, in the order of `block`."""
-        return (*self.columns, *(() if self.bias_BLM is None else (BIAS,)))
+        return (*self.products, *(() if self.bias_BLM is None else (BIAS,)))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -97,10 +121,11 @@ class Head:
         The denominator is taken over every 16th row, so that the error told is no less than that.
         Raises NotExact where the true error is above 1e-5 in float32, 1e-10 in float64.
         """
-        own = self.logits
-        gaps = []
+        own, gaps = self.logits, []
+        every = [product for products in self.products.values() for product in products]
+        queries_BLW, keys_BMW = self._factors(every, (slice(None), slice(None)))
         for sequences, rows in self.places():
-            gap_NRM = self.queries_BLW[sequences, rows] @ self.keys_BMW[sequences].mT
+            gap_NRM = queries_BLW[sequences, rows] @ keys_BMW[sequences].mT
             own_keys_NDM = own.keys_BMD[sequences].mT
             gap_NRM.baddbmm_(own.queries_BLD[sequences, rows], own_keys_NDM, alpha=-1)
             if self.bias_BLM is not None:
@@ -126,21 +151,22 @@ class Head:
                 f"head {self.head} of layer {self.layer} has no frequencies in {name!r}; "
                 f"it has them in: {', '.join(self.turning) or 'nothing'}"
             )
-        channels = self.pairs.still if frequency is None else self.pairs.turned[frequency]
-        width = sum(map(len, self.pairs.turned)) + len(self.pairs.still)
-        term = self.columns[name]
-        # A term may hold several products side by side.
-        columns = [at + c for at in range(term.start, term.stop, width) for c in channels]
-        return self.queries_BLW[..., columns] @ self.keys_BMW[..., columns].mT
+        columns = self.pairs.still if frequency is None else self.pairs.turned[frequency]
+        at = list(columns)
+        total_BLM = self.queries_BLW.new_zeros(self.shape)
+        for channel, query, key in self.products[name]:
+            of = self.channels[channel].of
+            queries_BLF, keys_BMF = self.queries_BLW[..., of(query)], self.keys_BMW[..., of(key)]
+            total_BLM += queries_BLF[..., at] @ keys_BMF[..., at].mT
+        return total_BLM
 
     def block(self, place: tuple[slice, slice]) -> Tensor:
         """Some rows of some sequences of the terms in `made`, (K, N, R, M)."""
-        queries_NRW, keys_NMW = self.queries_BLW[place], self.keys_BMW[place[0]]
-        terms_KNRM = queries_NRW.new_empty(
-            len(self.made), *queries_NRW.shape[:2], keys_NMW.shape[1]
-        )
-        for columns, term_NRM in zip(self.columns.values(), terms_KNRM, strict=False):
-            torch.bmm(queries_NRW[..., columns], keys_NMW[..., columns].mT, out=term_NRM)
+        many, rows = self.queries_BLW[place].shape[:2]
+        terms_KNRM = self.queries_BLW.new_empty(len(self.made), many, rows, self.shape[2])
+        for products, term_NRM in zip(self.products.values(), terms_KNRM, strict=False):
+            queries_NRW, keys_NMW = self._factors(products, place)
+            torch.bmm(queries_NRW, keys_NMW.mT, out=term_NRM)
         if self.bias_BLM is not None:
             terms_KNRM[-1] = _part(self.bias_BLM, place)
         return terms_KNRM
@@ -154,6 +180,21 @@ class Head:
         for first in range(0, sequences, many):
             for row in range(0, rows, height):
                 yield slice(first, first + many), slice(row, row + height)
+
+    def _factors(
+        self, products: Iterable[Product], place: tuple[slice, slice]
+    ) -> tuple[Tensor, Tensor]:
+        """Queries (N, R, W) and keys (N, M, W) whose product is the sum of the products given."""
+        queries_NRW, keys_NMW = self.queries_BLW[place], self.keys_BMW[place[0]]
+        queries: dict[tuple[int, int], Tensor] = {}
+        keys: dict[tuple[int, int], Tensor] = {}
+        for channel, query, key in products:
+            part, of = (channel, query), self.channels[channel].of
+            queries[part] = queries_NRW[..., of(query)]
+            # Products with one part of the queries are one product with the sum of the keys.
+            keys_NMD = keys_NMW[..., of(key)]
+            keys[part] = keys[part] + keys_NMD if part in keys else keys_NMD
+        return torch.cat(list(queries.values()), -1), torch.cat(list(keys.values()), -1)
 
     def _judge(self, gap: Tensor, size: Tensor) -> float:
         error = float(gap / size.clamp_min(torch.finfo(size.dtype).tiny))
