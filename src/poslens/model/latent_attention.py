@@ -136,23 +136,24 @@ class LatentAttention(Attention):
 
     def images(self, parts: Sequence[Tensor], x_BLE: Tensor) -> list[Channel]:
         """Two channels, `unrotated` (the content channel) and `rotary`, whose key heads share."""
-        query_statistic = inverse_rms(self.query_down(x_BLE), self.query_norm)
-        latent_statistic = inverse_rms(
-            self.latent_down(x_BLE)[..., : self.latent_rank], self.latent_norm
-        )
+        # One number a token: it may as well multiply what the up-projections give.
+        query_factor = inverse_rms(self.query_down(x_BLE), self.query_norm)[:, None]
+        latent = self.latent_down(x_BLE)[..., : self.latent_rank]
+        key_factor = inverse_rms(latent, self.latent_norm)[:, None]
         unrotated, rotary = [], []
         for part_BLE in parts:
-            queries = self.query_down(part_BLE) * self.query_norm.weight * query_statistic
-            query_content, query_rotary = self._channels(self.query_up(queries))
+            queries = self.query_up(self.query_down(part_BLE) * self.query_norm.weight)
+            query_content, query_rotary = self._channels(queries)
 
             latent, key_rotary = self.latent_down(part_BLE).split(
                 (self.latent_rank, self.rotary_width), -1
             )
-            keys_values = self.latent_up(latent * self.latent_norm.weight * latent_statistic)
+            keys_values = self.latent_up(latent * self.latent_norm.weight)
             keys_values = keys_values.unflatten(-1, (self.heads_count, -1)).transpose(1, 2)
-            unrotated.append((query_content, keys_values[..., : self.content_width]))
+            key_content = keys_values[..., : self.content_width]
+            unrotated.append((query_factor * query_content, key_factor * key_content))
             query_rotary = query_rotary.expand(-1, self.heads_count, -1, -1)
-            rotary.append((query_rotary, key_rotary[:, None]))
+            rotary.append((query_factor * query_rotary, key_rotary[:, None]))
         content, turning = (tuple(zip(*pairs, strict=True)) for pairs in (unrotated, rotary))
         return [
             Channel("unrotated", content[0], content[1], rotated=False),

@@ -36,10 +36,10 @@ from torch import Tensor
 from poslens.encodings import Encoding
 from poslens.errors import InputError
 from poslens.model import State, Transformer
-from poslens.model.attention import Channel
+from poslens.model.attention import Attention, Channel
 from poslens.model.sites import acts_on_logits
 from poslens.tasks import Batch
-from poslens.toeplitz.rotary import Pairs, channel_pairs
+from poslens.toeplitz.rotary import channel_pairs
 from poslens.toeplitz.splits import (
     SPLITS,
     Split,
@@ -128,6 +128,8 @@ def heads_of(
     names += [BIAS, *(label(CONSTANT, channel) for channel in channels)]
     rotated = [label(name, channel) for channel in channels if channel.rotated for name in TERMS]
     products, layout = _products(channels)
+    still = _without_position(attention, context.encoding, channels)
+    table = adds_to_stream(context.encoding)
     for head, pairs in enumerate(channel_pairs(context.encoding)):
         bias_BLM = None if context.bias is None else _bias_of(context.bias, head)
         own = Logits(queries[:, head], keys[:, head], bias_BLM)
@@ -144,7 +146,7 @@ def heads_of(
             turning=tuple(name for name in products if pairs.turned and name in rotated),
             pairs=pairs,
             logits=own,
-            added=_added(own, channels, context.encoding, head, attention.scale, pairs),
+            added=_added(own, still, head, moved=table or bool(pairs.turned)),
             entries_BLM=entries_BLM,
         )
 
@@ -211,35 +213,44 @@ def _joined(channels: list[tuple[Tensor, ...]], head: int, like_BLD: Tensor) -> 
     return torch.cat([image.expand(*like_BLD.shape[:2], -1) for image in images], -1)
 
 
-def _added(
-    own: Logits,
-    channels: list[Channel],
-    encoding: Encoding,
-    head: int,
-    scale: float,
-    pairs: Pairs,
+def _without_position(
+    attention: Attention, encoding: Encoding, channels: list[Channel]
 ) -> tuple[Tensor, Tensor] | None:
-    """Factors of logits - logits without position, but for the bias; see `Head.added`.
+    """Queries (scale included) and keys at angle 0, the image of a table's position taken out.
 
-    Without position: at angle 0, the image of a table's position taken out. With q', k' such,
-    q k - q' k' = (q - q') k + q' (k - k'), which stays exact where position does little.
+    None where position enters neither table, queries and keys nor logits.
     """
     table = adds_to_stream(encoding)
     if not table and not acts_on_logits(encoding):
         return None
-    if not table and not pairs.turned:
-        return own.queries_BLD[..., :0], own.keys_BMD[..., :0]
     parts = slice(2) if table else slice(None)
-    q = torch.cat([_sum(channel.queries[parts], head) for channel in channels], -1) * scale
-    k = torch.cat([_sum(channel.keys[parts], head) for channel in channels], -1)
+    queries = torch.cat([_sum(channel.queries[parts]) for channel in channels], -1)
+    every = [_sum(channel.keys[parts]) for channel in channels]
+    every = [keys.expand(-1, queries.shape[1], -1, -1) for keys in every]
+    return queries * attention.scale, torch.cat(every, -1)
+
+
+def _added(
+    own: Logits, still: tuple[Tensor, Tensor] | None, head: int, moved: bool
+) -> tuple[Tensor, Tensor] | None:
+    """Factors of logits - logits without position, but for the bias; see `Head.added`.
+
+    With q', k' those without position, q k - q' k' = (q - q') k + q' (k - k'), which stays exact
+    where position does little. `moved` is whether they differ in this head.
+    """
+    if still is None:
+        return None
+    if not moved:
+        return own.queries_BLD[..., :0], own.keys_BMD[..., :0]
+    q, k = still[0][:, head], still[1][:, head]
     return (
         torch.cat([own.queries_BLD - q, q], -1),
         torch.cat([own.keys_BMD, own.keys_BMD - k], -1),
     )
 
 
-def _sum(images: tuple[Tensor, ...], head: int) -> Tensor:
-    total, *others = (_of_head(image, head) for image in images)
+def _sum(images: tuple[Tensor, ...]) -> Tensor:
+    total, *others = images
     for other in others:
         total = total + other
     return total

@@ -122,10 +122,14 @@ class Head:
         Raises NotExact where the true error is above 1e-5 in float32, 1e-10 in float64.
         """
         own, gaps = self.logits, []
-        every = [product for products in self.products.values() for product in products]
-        queries_BLW, keys_BMW = self._factors(every, (slice(None), slice(None)))
+        # A part of the queries meets the sum of its partners: one product makes the sum of terms.
+        partners_BMW = torch.zeros_like(self.keys_BMW)
+        for products in self.products.values():
+            for channel, query, key in products:
+                of = self.channels[channel].of
+                partners_BMW[..., of(query)] += self.keys_BMW[..., of(key)]
         for sequences, rows in self.places():
-            gap_NRM = queries_BLW[sequences, rows] @ keys_BMW[sequences].mT
+            gap_NRM = self.queries_BLW[sequences, rows] @ partners_BMW[sequences].mT
             own_keys_NDM = own.keys_BMD[sequences].mT
             gap_NRM.baddbmm_(own.queries_BLD[sequences, rows], own_keys_NDM, alpha=-1)
             if self.bias_BLM is not None:
@@ -164,9 +168,15 @@ class Head:
         """Some rows of some sequences of the terms in `made`, (K, N, R, M)."""
         many, rows = self.queries_BLW[place].shape[:2]
         terms_KNRM = self.queries_BLW.new_empty(len(self.made), many, rows, self.shape[2])
+        queries_NRW, keys_NMW = self.queries_BLW[place], self.keys_BMW[place[0]]
         for products, term_NRM in zip(self.products.values(), terms_KNRM, strict=False):
-            queries_NRW, keys_NMW = self._factors(products, place)
-            torch.bmm(queries_NRW, keys_NMW.mT, out=term_NRM)
+            for number, (channel, query, key) in enumerate(products):
+                of = self.channels[channel].of
+                queries_NRD, keys_NDM = queries_NRW[..., of(query)], keys_NMW[..., of(key)].mT
+                if number:
+                    term_NRM.baddbmm_(queries_NRD, keys_NDM)
+                else:
+                    torch.bmm(queries_NRD, keys_NDM, out=term_NRM)
         if self.bias_BLM is not None:
             terms_KNRM[-1] = _part(self.bias_BLM, place)
         return terms_KNRM
@@ -180,21 +190,6 @@ class Head:
         for first in range(0, sequences, many):
             for row in range(0, rows, height):
                 yield slice(first, first + many), slice(row, row + height)
-
-    def _factors(
-        self, products: Iterable[Product], place: tuple[slice, slice]
-    ) -> tuple[Tensor, Tensor]:
-        """Queries (N, R, W) and keys (N, M, W) whose product is the sum of the products given."""
-        queries_NRW, keys_NMW = self.queries_BLW[place], self.keys_BMW[place[0]]
-        queries: dict[tuple[int, int], Tensor] = {}
-        keys: dict[tuple[int, int], Tensor] = {}
-        for channel, query, key in products:
-            part, of = (channel, query), self.channels[channel].of
-            queries[part] = queries_NRW[..., of(query)]
-            # Products with one part of the queries are one product with the sum of the keys.
-            keys_NMD = keys_NMW[..., of(key)]
-            keys[part] = keys[part] + keys_NMD if part in keys else keys_NMD
-        return torch.cat(list(queries.values()), -1), torch.cat(list(keys.values()), -1)
 
     def _judge(self, gap: Tensor, size: Tensor) -> float:
         error = float(gap / size.clamp_min(torch.finfo(size.dtype).tiny))
