@@ -13,7 +13,7 @@ from poslens.experiments.reproduce import Runner, Watch, complete
 from poslens.training.folder import write_text
 
 # Around the rates at which Transformers of this size train with AdamW; the same for all.
-GRID = (1e-3, 3e-3, 6e-3)
+GRID = (1e-3, 3e-3, 6e-3, 1.2e-2)
 # No profile's seed: rates are not chosen on the data they are judged on.
 VALIDATION_SEED = 1000
 
