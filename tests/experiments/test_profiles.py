@@ -19,7 +19,7 @@ def test_every_profile_is_the_whole_grid_and_its_models_can_be_built(
 ) -> None:
     profile = profile_named(name)
     cells = profile.cells(Rates())
-    more = ("rope@0", "rope@2", "rope@4") if name == "standard" else ()
+    more = ("rope@2", "rope@4") if name == "standard" else ()
     assert profile.schemes == STUDY + more
     of_a_seed = 2 * len(profile.schemes)
     assert len({cell.name for cell in cells}) == of_a_seed * len(profile.seeds) == len(cells)
@@ -48,7 +48,7 @@ def test_the_published_sizes() -> None:
 
 def test_seeds_are_outermost() -> None:
     cells = profile_named("standard").cells(Rates())
-    assert [cell.seed for cell in cells] == [0] * 24 + [1] * 24 + [2] * 24
+    assert [cell.seed for cell in cells] == [0] * 22 + [1] * 22 + [2] * 22
 
 
 def test_a_tuned_profile_takes_its_rates_from_the_table_and_another_does_not(
@@ -108,4 +108,4 @@ def test_an_unknown_profile_is_named() -> None:
 
 def test_run_folders_of_a_profile_differ() -> None:
     names = [RunFolder(run.name).path for run in profile_named("standard").cells(Rates())]
-    assert len(set(names)) == 72
+    assert len(set(names)) == 66
