@@ -89,7 +89,7 @@ def test_tune_prints_the_best_rates_and_its_table(
     asked = ("tune", "--profile", "smoke", "--schemes", "rope", "--tasks", "count", "--out", "t")
     done = poslens(*asked)
     assert done.code == 0
-    assert len(in_process) == 3
+    assert len(in_process) == 4
     heading, best, path = done.out.splitlines()
     assert heading.split() == ["scheme", "task", "best", "rate", "accuracy"]
     assert best.split()[:2] == ["rope", "count"]

@@ -10,7 +10,9 @@ from poslens.errors import InputError
 from poslens.experiments.local import Cell, News, run_cells
 from poslens.experiments.profiles import Profile
 from poslens.experiments.rates import Rates
-from poslens.training import RunFolder, task_of
+from poslens.model import ModelSettings
+from poslens.settings import make_settings
+from poslens.training import RunFolder, TrainingSettings, task_of
 from poslens.training.folder import (
     first_difference,
     holds_files,
@@ -98,6 +100,12 @@ def claim(folder: Path, profile: Profile, cells: list[Cell]) -> None:
         found = read_json(path)
         if lacking := [key for key in asked if key not in found]:
             raise InputError(f"{path} is damaged (no {lacking[0]!r}); choose another folder")
+        # What is there may be older than a setting, which then has its default.
+        found["model"] = _resolved(ModelSettings, found["model"], f"{path}: model")
+        found["training"] = {
+            task: _resolved(TrainingSettings, own, f"{path}: training.{task}")
+            for task, own in found["training"].items()
+        }
         for key in ("profile", "model", "tuned"):
             refuse(folder, first_difference(found[key], asked[key], key))
         for key in ("tasks", "training"):
@@ -116,6 +124,11 @@ def claim(folder: Path, profile: Profile, cells: list[Cell]) -> None:
         RunFolder(cell.path).check(cell.run)
     make_folder(folder)
     write_text(path, json.dumps(asked, indent=2) + "\n")
+
+
+def _resolved(kind: type[Any], values: dict[str, Any], where: str) -> dict[str, Any]:
+    resolved: dict[str, Any] = json.loads(json.dumps(asdict(make_settings(kind, values, where))))
+    return resolved
 
 
 def refuse(folder: Path, difference: str | None) -> None:

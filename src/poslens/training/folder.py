@@ -60,7 +60,8 @@ class RunFolder:
     def check(self, run: RunSettings) -> None:
         """Raises InputError where the folder holds another run or is no run folder."""
         if (self.path / "config.json").exists():
-            difference = first_difference(self.config(), to_json(run))
+            # Resolved: a folder older than a setting has its default.
+            difference = first_difference(to_json(self.settings()), to_json(run))
             if difference:
                 raise InputError(
                     f"{self.path} holds another run ({difference}); "
