@@ -43,15 +43,15 @@ CURVE: Schema = {
 }
 # One row per label: held-out accuracy by class.
 LABELS: Schema = {"label": pl.Int64, "count": pl.Int64, "correct": pl.Int64}
-# One row per head and metric; head -1 is the whole layer at once.
+# One row per head, edit and metric; head -1 is the whole layer, layer -1 the whole model at once.
 EFFECTS: Schema = {
     "layer": pl.Int64,
     "head": pl.Int64,
-    "target": pl.String,  # "head"
-    "method": pl.String,  # "zero"
-    "metric": pl.String,  # "accuracy" or "loss"
+    "target": pl.String,  # "head": its output is replaced; "position": it loses its position
+    "method": pl.String,  # zero, mean, resample; none, mean, resample; "published ..." (docs)
+    "metric": pl.String,  # accuracy, loss or margin
     "intact": pl.Float64,
-    "effect": pl.Float64,  # fall in accuracy or rise in loss: positive is harm
+    "effect": pl.Float64,  # fall in accuracy or margin, or rise in loss: positive is harm
     "low": pl.Float64,  # 95 % interval
     "high": pl.Float64,
     "p": pl.Float64,  # two-sided, of no effect
@@ -59,7 +59,7 @@ EFFECTS: Schema = {
     "holm_high": pl.Float64,
     "sequences": pl.Int64,
 }
-# One row per layer and metric.
+# One row per layer, edit and metric.
 CONCENTRATION: Schema = {
     "layer": pl.Int64,
     "target": pl.String,
@@ -76,12 +76,52 @@ CONCENTRATION: Schema = {
     "effective_heads_high": pl.Float64,
     "deposit_index": pl.Float64,
     "null_p": pl.Float64,  # share of head permutations with a top share as large
-    "lost": pl.Float64,  # what can be lost: intact - floor (accuracy), floor - intact (loss)
+    "lost": pl.Float64,  # what can be lost: of the layer (head), of the model (position)
     "largest": pl.Float64,
     "largest_low": pl.Float64,
     "second": pl.Float64,
     "second_high": pl.Float64,
     "verdict": pl.String,  # deposit, weak deposit, spread, none, undecidable (both metrics jointly)
+}
+# One row per step of a greedy search for heads without which a model has lost all it can lose.
+NECESSITY: Schema = {
+    "target": pl.String,
+    "method": pl.String,
+    "step": pl.Int64,  # heads edited so far; 0 is the model intact
+    "layer": pl.Int64,  # of the head that this step added; -1 at step 0
+    "head": pl.Int64,
+    "accuracy": pl.Float64,  # with these heads edited
+    "floor": pl.Float64,  # accuracy with every head edited; the same in all rows
+    "count": pl.Float64,  # heads needed to reach the floor, infinite if not reached; same in all
+    "count_low": pl.Float64,  # 95 % interval
+    "count_high": pl.Float64,
+    "sequences": pl.Int64,
+}
+# One row per layer and k: accuracy when its k most effective heads stay and the others are edited.
+SUFFICIENCY: Schema = {
+    "layer": pl.Int64,
+    "target": pl.String,
+    "method": pl.String,
+    "kept": pl.Int64,  # k, from 0 to all
+    "head": pl.Int64,  # the k-th most effective head; -1 at k = 0
+    "accuracy": pl.Float64,
+    "low": pl.Float64,  # 95 % interval
+    "high": pl.Float64,
+    "sequences": pl.Int64,
+}
+# One row per pair of the most effective heads.
+INTERACTIONS: Schema = {
+    "target": pl.String,
+    "method": pl.String,
+    "layer": pl.Int64,
+    "head": pl.Int64,
+    "other_layer": pl.Int64,
+    "other_head": pl.Int64,
+    "together": pl.Float64,  # fall in accuracy with both edited
+    "excess": pl.Float64,  # beyond the sum of what each costs alone; above 0: they stand in
+    "low": pl.Float64,  # 95 % interval of the excess
+    "high": pl.Float64,
+    "sequences": pl.Int64,
 }
 # One row per head: where its logits come from, on independent tokens (`poslens.toeplitz`).
 DECOMPOSITION: Schema = {
@@ -142,6 +182,9 @@ RUN_TABLES: dict[str, Schema] = {
     "labels": LABELS,
     "effects": EFFECTS,
     "concentration": CONCENTRATION,
+    "necessity": NECESSITY,
+    "sufficiency": SUFFICIENCY,
+    "interactions": INTERACTIONS,
     "decomposition": DECOMPOSITION,
     "covariances": COVARIANCES,
     "symbols": SYMBOLS,
@@ -159,6 +202,9 @@ class Tables:
     labels: pl.DataFrame
     effects: pl.DataFrame
     concentration: pl.DataFrame
+    necessity: pl.DataFrame
+    sufficiency: pl.DataFrame
+    interactions: pl.DataFrame
     decomposition: pl.DataFrame
     covariances: pl.DataFrame
     symbols: pl.DataFrame
