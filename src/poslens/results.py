@@ -5,6 +5,7 @@ Every table read back carries the run's `scheme`, `task` and `seed` as its first
 """
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -81,7 +82,7 @@ CONCENTRATION: Schema = {
     "largest_low": pl.Float64,
     "second": pl.Float64,
     "second_high": pl.Float64,
-    "verdict": pl.String,  # deposit, weak deposit, spread, none, undecidable (both metrics jointly)
+    "verdict": pl.String,  # of accuracy and loss together; "undefined" where the edit is
 }
 # One row per step of a greedy search for heads without which a model has lost all it can lose.
 NECESSITY: Schema = {
@@ -219,6 +220,29 @@ def write_table(folder: Path, name: str, rows: list[dict[str, object]]) -> None:
     unfinished.replace(path)
 
 
+def update_table(
+    folder: Path,
+    name: str,
+    rows: list[dict[str, object]],
+    columns: tuple[str, ...],
+    values: Collection[tuple[object, ...]],
+) -> None:
+    """Write `rows` in place of those whose `columns` have one of `values`; the others stay first.
+
+    Raises InputError where the table that is there is damaged.
+    """
+    before = read_table(folder, name)
+    kept = [] if before is None else before.to_dicts()
+    kept = [row for row in kept if tuple(row[column] for column in columns) not in values]
+    write_table(folder, name, [*kept, *rows])
+
+
+def read_table(folder: Path, name: str) -> pl.DataFrame | None:
+    """One table of one run, None where it is not there. Raises InputError where it is damaged."""
+    path = folder / f"{name}.parquet"
+    return _read_table(path, name) if path.exists() else None
+
+
 def read(folder: Path) -> Tables:
     """Stack the tables of every run below `folder` (or of the run `folder` itself).
 
@@ -234,9 +258,9 @@ def read(folder: Path) -> Tables:
             continue
         key = _key(run / "config.json")
         for name in RUN_TABLES:
-            path = run / f"{name}.parquet"
-            if path.exists():
-                frames[name].append(_read_table(path, name).select(*key, pl.all()))
+            table = read_table(run, name)
+            if table is not None:
+                frames[name].append(table.select(*key, pl.all()))
     empty = {name: pl.DataFrame(schema={**KEY, **schema}) for name, schema in RUN_TABLES.items()}
     stacked = {
         field.name: pl.concat([empty[field.name], *frames[field.name]]).sort(

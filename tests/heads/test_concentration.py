@@ -1,6 +1,7 @@
 """Planted patterns of effects and the verdicts they must get."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,7 @@ from poslens.heads.concentration import (
     shares,
     verdict,
 )
-from poslens.heads.estimates import Effects, Measured, estimate
+from poslens.heads.estimates import Effects, Measured, Metric, estimate
 from poslens.results import CONCENTRATION
 
 HEADS, SEQUENCES = 8, 1024
@@ -48,6 +49,11 @@ def plant(
     return estimate(accuracy), estimate(loss)
 
 
+def found(*pattern: Any, **more: Any) -> dict[Metric, Effects]:
+    accuracy, loss = plant(*pattern, **more)
+    return {"accuracy": accuracy, "loss": loss}
+
+
 PATTERNS = {
     "deposit": ([0.0, 0.0, 0.6, 0.01, 0.0, 0.02, 0.0, 0.0], 0.9, 0.95),
     "weak deposit": ([0.0, 0.0, 0.2, 0.0, 0.0, 0.0, 0.0, 0.0], 0.9, 0.95),
@@ -60,7 +66,7 @@ PATTERNS = {
 @pytest.mark.parametrize("expected", PATTERNS)
 def test_planted_patterns_get_their_verdict(expected: str) -> None:
     costs_H, whole, intact = PATTERNS[expected]
-    rows = concentration_rows(*plant(costs_H, whole, intact), BASELINE)
+    rows = concentration_rows(found(costs_H, whole, intact), BASELINE)
     table = pl.DataFrame(rows, schema=CONCENTRATION)
     assert rows[0].keys() == CONCENTRATION.keys()
     assert table["metric"].to_list() == ["accuracy", "loss"]
@@ -93,16 +99,16 @@ def test_nothing_above_noise_has_no_shares() -> None:
 
 def test_noise_rarely_counts_as_an_effect() -> None:
     """Holm keeps the chance that any head counts at 5 % a metric, so 10 % for two."""
-    found = [
-        concentration_rows(*plant(*PATTERNS["none"], seed=seed), BASELINE)[0]["verdict"]
+    verdicts = [
+        concentration_rows(found(*PATTERNS["none"], seed=seed), BASELINE)[0]["verdict"]
         for seed in range(5)
     ]
-    assert found.count("none") >= 4
-    assert "deposit" not in found
+    assert verdicts.count("none") >= 4
+    assert "deposit" not in verdicts
 
 
 def test_a_layer_of_one_head_is_undecidable() -> None:
-    rows = concentration_rows(*plant([0.6], 0.9), BASELINE)
+    rows = concentration_rows(found([0.6], 0.9), BASELINE)
     assert {row["verdict"] for row in rows} == {"undecidable"}
     for name in ("top_share", "effective_heads", "deposit_index", "null_p", "second"):
         assert np.isnan(rows[0][name])
@@ -182,5 +188,24 @@ def test_each_condition_of_the_verdict(
 def test_metrics_of_different_heads_are_refused() -> None:
     accuracy, _ = plant([0.1] * 4, 0.5)
     _, loss = plant([0.1] * 5, 0.5)
-    with pytest.raises(InputError, match="measure both on the same heads"):
-        concentration_rows(accuracy, loss, BASELINE)
+    with pytest.raises(InputError, match="measure all on the same heads"):
+        concentration_rows({"accuracy": accuracy, "loss": loss}, BASELINE)
+    with pytest.raises(InputError, match="a verdict needs accuracy and loss, got accuracy; measur"):
+        concentration_rows({"accuracy": accuracy}, BASELINE)
+
+
+@pytest.mark.parametrize(("everything", "expected"), [(False, "deposit"), (True, "weak deposit")])
+def test_what_position_can_lose_is_what_all_of_it_is_worth(everything: bool, expected: str) -> None:
+    """A quarter of the answers is most of what the layer can lose, not of what the model can."""
+    judged = {}
+    for metric, effects in found([0.0, 0.0, 0.25, 0.0], 0.26).items():
+        measured = effects.measured
+        all_wrong_N = np.zeros_like if metric == "accuracy" else lambda loss_N: loss_N + 9
+        model_N = all_wrong_N(measured.intact_N) if everything else measured.layers_AN[0]
+        judged[metric] = estimate(replace(measured, target="position", model_N=model_N))
+    rows = concentration_rows(judged, BASELINE)
+    assert {row["verdict"] for row in rows} == {expected}
+    assert rows[0]["lost"] == pytest.approx(float(judged["accuracy"].model.effect))
+    alone = replace(judged["accuracy"].measured, model_N=None)
+    with pytest.raises(InputError, match="every head's position taken; give them as model_N"):
+        concentration(estimate(alone), 0)

@@ -84,9 +84,9 @@ EDITS = [
 ]
 
 
-def small(scheme: str, seed: int = 0) -> Transformer:
-    torch.manual_seed(seed)
-    settings = ModelSettings(layers=2, heads=HEADS, width=32, feedforward=48)
+def small(scheme: str, layers: int = 2) -> Transformer:
+    torch.manual_seed(0)
+    settings = ModelSettings(layers=layers, heads=HEADS, width=32, feedforward=48)
     return build(scheme, TASK, settings).eval()
 
 
@@ -134,6 +134,39 @@ def test_the_mean_of_a_constant_head_changes_nothing() -> None:
     )
     change_HN = np.abs(found["loss"].heads_AHN[1] - found["loss"].intact_N)
     assert change_HN[1].max() < 1e-5 < 1e-3 < change_HN[0].max()
+
+
+@pytest.mark.parametrize("method", ["zero", "resample"])
+def test_some_layers_and_heads_are_what_they_are_among_all(method: str) -> None:
+    model, data = small("rope", layers=3), held_out(TASK, 60, seed=0)
+    reference, edit = reference_of(model), Edit("head", method)
+    every = measure(data, edit, reference)["loss"]
+    some = measure(data, edit, reference, layers={2, 1}, heads=[3, 0, 3])["loss"]
+    assert (some.layers, some.heads) == ((1, 2), (0, 3))
+    assert (every.layers, every.heads) == ((0, 1, 2), (0, 1, 2, 3))
+    expected = every.heads_AHN[1:][:, [0, 3]]
+    np.testing.assert_allclose(some.heads_AHN, expected, atol=1e-5)
+    np.testing.assert_allclose(some.layers_AN, every.layers_AN[1:], atol=1e-5)
+    np.testing.assert_allclose(some.intact_N, every.intact_N, atol=1e-5)
+    np.testing.assert_allclose(some.model_N, every.model_N, atol=1e-5)
+    first = measure(data, edit, reference, layers=[0])["loss"]  # nothing above it is walked
+    np.testing.assert_allclose(first.intact_N, every.intact_N, atol=1e-5)
+    assert np.ptp(every.heads_AHN, axis=(0, 1)).max() > 1e-3
+
+
+def test_layers_and_heads_that_are_not_there_are_named() -> None:
+    model, data = small("rope"), held_out(TASK, 8, seed=0)
+    reference = reference_of(model)
+    for layers, heads, message in (
+        ([0, 2], None, r"layer 2 is out of range; the model has 0\.\.1"),
+        ([-1], [0], r"layer -1 is out of range"),
+        (None, [4], r"head 4 is out of range; layer 0 has 0\.\.3"),
+        ([1], [-1], r"head -1 is out of range; layer 1"),
+        ([], None, "set of layers to measure is empty"),
+        (None, [], "set of heads to measure is empty"),
+    ):
+        with pytest.raises(InputError, match=message):
+            measure(data, Edit(), reference, layers=layers, heads=heads)
 
 
 def test_draws_are_averaged_and_differ() -> None:

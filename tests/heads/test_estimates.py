@@ -1,12 +1,14 @@
 """The table of effects: signs, families, columns."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 
 from poslens.errors import InputError
 from poslens.heads.estimates import Measured, effect_rows, estimate
-from poslens.heads.intervals import holm
+from poslens.heads.intervals import holm, paired_accuracy
 from poslens.results import EFFECTS
 
 LAYERS, HEADS, SEQUENCES = 2, 3, 600
@@ -56,6 +58,36 @@ def test_holm_compares_all_heads_of_the_model_and_layers_apart() -> None:
     # Five of five against a family of six: significant alone (p 0.025), not in the family.
     assert heads.low[0, 0] > 0 > heads.holm_low[0, 0]
     assert heads.harmful[0, 1]  # eight of eight: p 0.0047 against 0.05 / 5
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "loss", "margin"])
+def test_the_whole_model_has_a_row_and_an_interval_of_its_own(metric: str) -> None:
+    without = measured(metric)
+    whole_N = without.layers_AN[0].copy()
+    whole_N[:60] = without.intact_N[:60]
+    answers = replace(without, model_N=whole_N)
+    alone, rows = effect_rows(estimate(without)), effect_rows(estimate(answers))
+    row = rows[0]
+    assert (row["layer"], row["head"]) == (-1, -1)
+    for name in ("effect", "low", "high", "p", "holm_low", "holm_high"):  # of all other rows
+        assert [row[name] for row in rows[1:]] == pytest.approx([row[name] for row in alone])
+    sign = 1 if metric == "loss" else -1
+    rise_N = whole_N.astype(float) - without.intact_N.astype(float)
+    assert row["effect"] == pytest.approx(sign * rise_N.mean())
+    assert (row["low"], row["high"]) == (row["holm_low"], row["holm_high"])
+    if metric == "accuracy":
+        expected = paired_accuracy(without.intact_N, whole_N[None])
+        assert (row["low"], row["high"]) == (expected.low[0], expected.high[0])
+
+
+def test_rows_carry_the_numbers_of_what_was_measured() -> None:
+    some = replace(measured("accuracy"), layers=(2, 5), heads=(0, 3, 4))
+    rows = effect_rows(estimate(some))
+    assert [(row["layer"], row["head"]) for row in rows] == [
+        (layer, head) for layer in (2, 5) for head in (-1, 0, 3, 4)
+    ]
+    with pytest.raises(InputError, match="of 2 layers of 3 heads, but 1 layers and 3 heads have"):
+        replace(some, layers=(2,))
 
 
 def test_shapes_that_do_not_fit_are_named() -> None:

@@ -119,8 +119,75 @@ def test_what_would_be_wrong_silently_is_refused() -> None:
     wrong = TransformerSites(build("rope", TASK, settings, {"rope": {"step": "published"}}))
     with pytest.raises(InputError, match="no function of the offset"):
         wrong.heads_told(wrong.enter(DATA), PositionEdit("mean", offsets_O, weights_O))
-    memory = replace(settings, memory_from_embeddings=True)
-    sites = TransformerSites(build("sinusoidal", TASK, memory))
+
+
+@torch.no_grad()
+def test_tables_in_a_memory_are_taken_from_its_keys_and_not_its_values() -> None:
+    torch.manual_seed(0)
+    settings = ModelSettings(
+        layers=2, heads=4, width=32, feedforward=48, memory_from_embeddings=True
+    )
+    model = build("learned", TASK, settings).eval()
+    sites = TransformerSites(model)
+    state = sites.enter(DATA, 1)
+    block, table_BLE = model.blocks[1], state.context.table_BLE
+    part_BLE = torch.randn(1, *state.x_BLE.shape[1:])
+    told = sites.heads_told(state, PositionEdit("none", position_BLE=part_BLE))
+
+    normed = block.attention_norm(state.x_BLE)
+    bare = replace(state.context, memory_BLE=state.context.memory_BLE - table_BLE)
+    queries, keys, _ = block.attention.queries_keys_values(normed - part_BLE, bare)
+    values = block.attention.queries_keys_values(normed, state.context)[2]
+    logits = block.attention.scale * queries @ keys.mT
+    logits = logits.masked_fill(~state.context.visible, float("-inf"))
+    torch.testing.assert_close(told, logits.softmax(-1) @ values, rtol=1e-5, atol=1e-5)
+    gains = sites.heads(state, torch.zeros(len(DATA), 4), part_BLE)
+    torch.testing.assert_close(told, gains, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("scheme", ["sinusoidal", "learned", "sinusoidal+rope", "learned+alibi"])
+@torch.no_grad()
+def test_gains_of_tables_go_from_no_position_to_all_of_it(scheme: str) -> None:
+    sites = TransformerSites(small(scheme))
+    state = sites.enter(DATA, 1)
+    part_BLE = torch.randn(1, *state.x_BLE.shape[1:])
+    gains = torch.zeros(len(DATA), 4)
+    told = sites.heads_told(state, PositionEdit("none", position_BLE=part_BLE))
+    torch.testing.assert_close(told, sites.heads(state, gains, part_BLE), rtol=1e-4, atol=1e-5)
+    full = sites.heads(state, gains + 1, part_BLE)
+    torch.testing.assert_close(full, sites.heads(state), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_one_door_of_a_hybrid_leaves_the_others() -> None:
+    model = small("rope+alibi")
+    sites = TransformerSites(model)
+    state = sites.enter(DATA, 1)
+    alone = {"rope": small("rope"), "alibi": small("alibi")}
+    for other in alone.values():
+        weights = {k: v for k, v in model.state_dict().items() if "encoding" not in k}
+        other.load_state_dict(weights, strict=False)
+    for door, left in (("rotation", "alibi"), ("bias", "rope")):
+        told = sites.heads_told(state, PositionEdit("none", doors=(door,)))
+        there = TransformerSites(alone[left])
+        context = there.enter(DATA, 1).context
+        torch.testing.assert_close(told, there.heads(replace(state, context=context)))
+    order_BL = permuted(DATA.lengths_B, state.x_BLE.shape[1], torch.Generator().manual_seed(0))
+    both = sites.heads_told(state, PositionEdit("resample", order_BL=order_BL))
+    one = sites.heads_told(state, PositionEdit("resample", order_BL=order_BL, doors=("bias",)))
+    assert (both - one).abs().max() > 1e-4
+    with pytest.raises(InputError, match="no position"):
+        sites.heads_told(state, PositionEdit("none", doors=("table",)))
+
+
+@torch.no_grad()
+def test_the_mean_of_a_hybrid_is_the_mean_of_each_kernel() -> None:
+    model = small("rope+alibi")
+    sites = TransformerSites(model)
     state = sites.enter(DATA)
-    with pytest.raises(InputError, match="without memory_from_embeddings"):
-        sites.heads_told(state, PositionEdit("none", position_BLE=torch.ones_like(state.x_BLE)))
+    offsets_O, weights_O = offset_weights(DATA.lengths_B, causal=False)
+    both = sites.heads_told(state, PositionEdit("mean", offsets_O, weights_O))
+    rotation = PositionEdit("mean", offsets_O, weights_O, doors=("rotation",))
+    # A mean bias is a constant, which the softmax does not see.
+    bare = replace(state, context=replace(state.context, bias=None))
+    torch.testing.assert_close(both, sites.heads_told(bare, rotation), rtol=1e-4, atol=1e-5)

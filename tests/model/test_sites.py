@@ -161,7 +161,7 @@ def test_gains_of_schemes_without_position_in_the_logits_are_refused(
     sites = TransformerSites(small(name))
     state = sites.enter(padded(LENGTHS))
     assert sites.heads(state).shape == (3, 4, 9, 8)
-    with pytest.raises(InputError, match="no position in queries, keys or logits"):
+    with pytest.raises(InputError, match="no position in its attention"):
         sites.heads(state, ZEROS)
 
 

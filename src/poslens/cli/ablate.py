@@ -1,59 +1,203 @@
-"""`poslens ablate`: what each head of trained runs is worth."""
+"""`poslens ablate`: what each head of trained runs is worth, and what its position is."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 import tyro
 
 from poslens import results
 from poslens.cli.options import parse, print_json
-from poslens.heads import ablate_run
-from poslens.training import runs_below
+from poslens.errors import InputError
+from poslens.heads.edits import METHODS, Edit, Method, Target
+from poslens.heads.estimates import METRICS, Metric
+
+HEAD, WHOLE = "head", -1
+USUAL: dict[Target, tuple[Method, ...]] = {"head": ("zero",), "position": ("none",)}
+SHOWN = 4  # heads told of each run and edit
 
 
 @dataclass(frozen=True)
 class Ablate:
-    """Set each head's output to zero, one at a time, on held-out sequences, and measure.
+    """Edit one head at a time, on held-out sequences, and measure what that costs.
 
-    Writes effects.parquet and concentration.parquet into every run; prints the heads that matter
-    most. Positive effects are harm: a fall in accuracy, a rise in loss (nats).
+    Target head replaces a head's output by: zero; its mean; its output in another sequence
+    (resample). Target position leaves the head and takes its position: none at all; its kernel's
+    mean over offsets; positions permuted (resample). Targets table, rotation and bias do so at one
+    door of a hybrid. Positive effects are harm: a fall in accuracy or margin, a rise in loss
+    (nats).
+
+    Adds to effects.parquet and concentration.parquet of every run. What is asked of some layers,
+    heads or metrics alone, or of another seed's sequences, is told and not written: tables are of
+    whole models.
+
+    For example:
+      poslens ablate runs/quick
+      poslens ablate runs/quick/rope-distance-seed0 --methods mean resample
+      poslens ablate runs/quick/rope-distance-seed0 --layers 0 --heads 0 3 --metrics accuracy
+      poslens ablate runs/quick --targets position --sets
+      poslens ablate runs/quick/mla-distance-seed0 --published
     """
 
     path: Annotated[Path, tyro.conf.Positional]
     """A run, or a folder of runs."""
+    targets: tuple[Target, ...] = ()
+    """What of a head is edited [default: those of head and position that the methods fit]."""
+    methods: tuple[Method, ...] = ()
+    """How [default: zero for head, none for position and its doors]."""
+    metrics: tuple[Metric, ...] = METRICS
+    """Effects on accuracy, loss (nats) and margin (right class's score over the next)."""
+    layers: tuple[int, ...] | None = None
+    """Only these layers, counted from 0 [default: all]."""
+    heads: tuple[int, ...] | None = None
+    """Only these heads of them, counted from 0 [default: all]."""
+    sets: bool = False
+    """Also which sets of heads are necessary, which suffice, and which work together."""
+    published: bool = False
+    """Also measured as the study's code did, beside the right way (docs/published.md)."""
+    seed: int | None = None
+    """Held-out sequences of another seed [default: the run's own held-out sequences]."""
+    precision: float | None = None
+    """Stop when all accuracies are known to this, such as 0.01 [default: all sequences]."""
+    draws: int = 2
+    """Random draws that resample averages."""
+    budget: float = 256.0
+    """Megabytes that the variants measured together may hold."""
     device: str = "cpu"
     """cpu or cuda."""
     json: bool = False
-    """Print all effects as JSON."""
+    """Print all that was measured as JSON."""
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """Every target with every method it has. Raises InputError for one without the other."""
+        targets = self.targets or tuple(
+            target for target in USUAL if not self.methods or {*self.methods} & {*METHODS[target]}
+        )
+        found = []
+        for target in targets:
+            methods = self.methods or USUAL.get(target, ("none",))
+            own = [method for method in methods if method in METHODS[target]]
+            found += [Edit(target, method) for method in own] or [Edit(target, methods[0])]
+        for method in self.methods:
+            if all(edit.method != method for edit in found):
+                Edit(targets[0], method)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def partial(self) -> bool:
+        """Whether what is asked for is not what a run's tables hold."""
+        own = self.layers is None and self.heads is None and self.seed is None
+        return not own or {*self.metrics} != {*METRICS}
 
 
 def run(arguments: list[str]) -> None:
     import torch
 
+    from poslens.heads import Ablatable, Effort, ablate_run
+    from poslens.heads.ablate import add_effects
+    from poslens.heads.published import published_measurements
+    from poslens.training import runs_below
+
     command = parse(Ablate, arguments, "ablate")
     torch.set_num_threads(1)
+    edits = command.edits
+    if command.partial and (command.sets or command.published):
+        raise InputError("--sets and --published are of whole models; leave the restriction out")
+    effort = Effort(command.budget, command.draws, command.precision)
     folders = runs_below(command.path)
+    undefined: dict[tuple[Path, Edit], str] = {}
+    for folder in folders:  # all that can be refused is, before anything is written
+        it = Ablatable.of(folder, command.device, command.seed)
+        it.check(effort, command.layers, command.heads)
+        reasons = {edit: it.refuses(edit) for edit in edits}
+        undefined |= {(folder, edit): why for edit, why in reasons.items() if why is not None}
+    if len(undefined) == len(folders) * len(edits):
+        raise InputError(f"{folders[0]}: {next(iter(undefined.values()))}")
+
+    rows: list[dict[str, Any]] = []
     for folder in folders:
-        ablate_run(folder, command.device)
+        if not command.partial:
+            ablate_run(folder, command.device, edits, effort, command.sets)
+        else:
+            it = Ablatable.of(folder, command.device, command.seed)
+            for edit in (edit for edit in edits if (folder, edit) not in undefined):
+                rows += it.rows(edit, effort, command.layers, command.heads, command.metrics)
+        if command.published:
+            add_effects(folder, published_measurements(folder, command.device))
+    if command.partial:
+        _tell_some(rows, command.json)
+        return
     tables = results.read(command.path)
     if command.json:
-        print_json(tables.effects.to_dicts())
+        names = ("effects", "concentration", "necessity", "sufficiency", "interactions")
+        print_json({name: getattr(tables, name).to_dicts() for name in names})
         return
-    for (scheme, task, seed), verdicts in tables.concentration.group_by(
-        "scheme", "task", "seed", maintain_order=True
-    ):
-        of_run = (pl.col("scheme") == scheme) & (pl.col("task") == task) & (pl.col("seed") == seed)
-        top = (
-            tables.effects.filter(of_run, pl.col("metric") == "accuracy", pl.col("head") >= 0)
-            .sort("effect", descending=True)
-            .head(4)
+    for line in _told(tables, edits, command.published):
+        print(line)
+
+
+def _tell_some(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print_json({"effects": rows})
+        return
+    for row in rows:
+        print(
+            f"{row['scheme']} on {row['task']}, seed {row['seed']}: {_where(row)}, "
+            f"{row['target']} {row['method']}: {_effect(row)}"
         )
-        words = ", ".join(verdicts.filter(pl.col("metric") == "accuracy")["verdict"].to_list())
-        print(f"{scheme} on {task}, seed {seed}; by layer: {words}")
-        for row in top.iter_rows(named=True):
-            print(
-                f"  layer {row['layer']} head {row['head']}: accuracy falls by "
-                f"{row['effect']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
-            )
+    print("told, not written: the tables of a run are of all heads on its own held-out sequences")
+
+
+def _told(tables: results.Tables, edits: tuple[Edit, ...], published: bool) -> Iterator[str]:
+    """What was found in every run, in lines."""
+    of_run = list(results.KEY)
+    for key, verdicts in tables.concentration.group_by(of_run, maintain_order=True):
+        this = dict(zip(of_run, key, strict=True))
+        yield f"{this['scheme']} on {this['task']}, seed {this['seed']}"
+        for edit in edits:
+            same = {"target": edit.target, "method": edit.method, "metric": "accuracy"}
+            words = ", ".join(verdicts.filter(**same).sort("layer")["verdict"].to_list())
+            yield f"  {edit.target} {edit.method}; by layer: {words}"
+            found = tables.effects.filter(**this, **same)
+            for row in _largest(found):
+                yield f"    {_where(row)}: {_effect(row)}"
+            for row in found.filter(layer=WHOLE).iter_rows(named=True):
+                yield f"    every head of the model: {_effect(row)}"
+            needed = tables.necessity.filter(**this, target=edit.target, method=edit.method)
+            if not needed.is_empty():
+                yield f"    {_count(needed)}"
+        if published:
+            right = tables.effects.filter(**this, target="head", metric="accuracy")
+            for method in right["method"].unique(maintain_order=True):
+                if method.startswith("published"):
+                    row = next(_largest(right.filter(method=method)))
+                    yield f"  {method}: most in {_where(row)}: {_effect(row)}"
+
+
+def _largest(effects: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    heads = effects.filter(pl.col("head") != WHOLE).sort("effect", descending=True)
+    yield from heads.head(SHOWN).iter_rows(named=True)
+
+
+def _where(row: dict[str, Any]) -> str:
+    if row["layer"] == WHOLE:
+        return "every head of the model"
+    return f"layer {row['layer']} " + ("whole" if row["head"] == WHOLE else f"head {row['head']}")
+
+
+def _effect(row: dict[str, Any]) -> str:
+    verb = "rises" if row["metric"] == "loss" else "falls"
+    return f"{row['metric']} {verb} by {row['effect']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+
+
+def _count(steps: pl.DataFrame) -> str:
+    """How many heads it takes, from the rows of a search."""
+    row = steps.row(0, named=True)
+    value, low, high = (
+        f"{row[name]:.0f}" if row[name] != float("inf") else f"over {steps.height - 1}"
+        for name in ("count", "count_low", "count_high")
+    )
+    return f"heads needed to lose what can be lost: {value} [{low}, {high}]"

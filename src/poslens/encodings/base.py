@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 Kind = Literal["none", "additive", "multiplicative", "hybrid"]
+Door = Literal["table", "rotation", "bias"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,20 @@ class Encoding(nn.Module):
         (H, F, O). NoPE, tables and biases that depend on more than the offset: None.
         """
         return None
+
+
+def doors(encoding: Encoding) -> frozenset[Door]:
+    """Which doors an encoding opens, in any of its parts: `embed` is the door of tables."""
+    parts = [part for part in encoding.children() if isinstance(part, Encoding)]
+    if parts:
+        return frozenset().union(*(doors(part) for part in parts))
+    kind = type(encoding)
+    opened: dict[Door, bool] = {
+        "table": kind.embed is not Encoding.embed,
+        "rotation": kind.rotate is not Encoding.rotate,
+        "bias": kind.bias is not Encoding.bias,
+    }
+    return frozenset(door for door, is_open in opened.items() if is_open)
 
 
 def pairwise_offsets(query_positions: Tensor, key_positions: Tensor) -> Tensor:

@@ -18,14 +18,13 @@ from pathlib import Path
 import torch
 
 from poslens.errors import InputError
-from poslens.heads import ablate_run
+from poslens.heads import ablate_run, is_ablated
 from poslens.training import Progress, RunFolder, RunSettings, train
 from poslens.training.loop import Report
 
 # A worker killed from outside (out of memory, say) is started again this often.
 RETRIES = 2
 STEPS_BETWEEN_REPORTS = 10
-ABLATION_TABLES = ("effects.parquet", "concentration.parquet")
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Cell:
     def finished(self) -> bool:
         if not RunFolder(self.path).finished:
             return False
-        return self.train_only or all((self.path / name).exists() for name in ABLATION_TABLES)
+        return self.train_only or is_ablated(self.path)
 
     def complete(self, device: str, report: Report | None = None) -> None:
         """Train and ablate, doing only what the folder lacks."""

@@ -3,17 +3,19 @@
 Shapes: A layers, H heads, N sequences, R resamples or permutations.
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poslens.errors import InputError
-from poslens.heads.estimates import Effects
+from poslens.heads.estimates import METRICS, Effects, Metric
 from poslens.heads.intervals import LEVEL, resampled_means
+from poslens.model import Sites
 
-LayerVerdict = Literal["deposit", "weak deposit", "spread", "none", "undecidable"]
+LayerVerdict = Literal["deposit", "weak deposit", "spread", "none", "undecidable", "undefined"]
 
 NOTHING_TO_LOSE = 0.3  # accuracy above the length-only baseline below which nothing is decided
 DEPOSIT_SIZE = 0.3  # of what can be lost, which a deposit's lower bound must exceed
@@ -61,7 +63,7 @@ class Concentration:
 
     @property
     def large(self) -> bool:
-        """The largest effect is sure to exceed `DEPOSIT_SIZE` of what the layer can lose."""
+        """The largest effect is sure to exceed `DEPOSIT_SIZE` of what can be lost."""
         return self.lost > 0 and self.largest_low > DEPOSIT_SIZE * self.lost
 
 
@@ -91,7 +93,7 @@ def concentration(effects: Effects, layer: int, seed: int = 0) -> Concentration:
         **_bounds("effective_heads", heads_carrying_R),
         deposit_index=float("nan") if alone else float((top - 1 / heads) / (1 - 1 / heads)),
         null_p=permutation_p(harm_HN, seed),
-        lost=float(effects.layers.effect[layer]),
+        lost=_lost(effects, layer),
         largest=float(effect_H[order[0]]),
         largest_low=float(effects.heads.holm_low[layer, order[0]]),
         second=float("nan") if alone else float(effect_H[order[1]]),
@@ -99,6 +101,18 @@ def concentration(effects: Effects, layer: int, seed: int = 0) -> Concentration:
         if alone
         else float(effects.heads.holm_high[layer, order[1:]].max()),
     )
+
+
+def _lost(effects: Effects, layer: int) -> float:
+    """What can be lost: all heads of the layer, or the position of every head of the model."""
+    if effects.measured.target == "head":
+        return float(effects.layers.effect[layer])
+    if effects.model is None:
+        raise InputError(
+            "what can be lost by taking position is not known without the model's answers with "
+            "every head's position taken; give them as model_N"
+        )
+    return float(effects.model.effect)
 
 
 def shares(effect_H: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -164,35 +178,60 @@ def verdict(accuracy: Concentration, loss: Concentration, room: float) -> LayerV
 
 
 def concentration_rows(
-    accuracy: Effects, loss: Effects, baseline: float, seed: int = 0
+    found: Mapping[Metric, Effects], baseline: float, seed: int = 0
 ) -> list[dict[str, object]]:
-    """Rows of the table CONCENTRATION (`poslens.results`): each layer on accuracy and on loss.
+    """Rows of the table CONCENTRATION (`poslens.results`): each layer on every metric found.
 
-    `baseline` is the accuracy of the best answer that sees only a sequence's length.
-    Raises `InputError` where the two are not of the same ablation.
+    The verdict is that of accuracy and loss together, the same in all rows of a layer. `baseline`
+    is the accuracy of the best answer that sees only a sequence's length. Raises `InputError` where
+    accuracy or loss is missing, or metrics are of different edits or heads.
     """
-    if accuracy.measured.heads_AHN.shape != loss.measured.heads_AHN.shape:
+    if not {"accuracy", "loss"} <= set(found):
+        raise InputError(f"a verdict needs accuracy and loss, got {', '.join(found)}; measure both")
+    edits = {
+        (it.measured.heads_AHN.shape, it.measured.target, it.measured.method): metric
+        for metric, it in found.items()
+    }
+    if len(edits) > 1:
         raise InputError(
-            f"accuracy has shape {accuracy.measured.heads_AHN.shape} and loss "
-            f"{loss.measured.heads_AHN.shape}: measure both on the same heads and sequences"
+            "metrics are of different edits or heads: "
+            f"{', '.join(f'{metric} has {edit}' for edit, metric in edits.items())}; "
+            "measure all on the same heads and sequences"
         )
-    room = float(accuracy.measured.intact_N.mean()) - baseline
+    room = float(found["accuracy"].measured.intact_N.mean()) - baseline
     rows: list[dict[str, object]] = []
-    for layer in range(len(accuracy.layers.effect)):
-        by_metric = [(effects, concentration(effects, layer, seed)) for effects in (accuracy, loss)]
-        judged = verdict(by_metric[0][1], by_metric[1][1], room)
+    for layer in range(len(found["accuracy"].layers.effect)):
+        measured = {
+            metric: concentration(effects, layer, seed) for metric, effects in found.items()
+        }
+        judged = verdict(measured["accuracy"], measured["loss"], room)
         rows.extend(
             {
                 "layer": layer,
-                "target": effects.measured.target,
-                "method": effects.measured.method,
-                "metric": effects.measured.metric,
-                **asdict(measured),
+                "target": found[metric].measured.target,
+                "method": found[metric].measured.method,
+                "metric": metric,
+                **asdict(it),
                 "verdict": judged,
             }
-            for effects, measured in by_metric
+            for metric, it in measured.items()
         )
     return rows
+
+
+def undefined_rows(target: str, method: str, sites: Sites) -> list[dict[str, object]]:
+    """Rows of the table CONCENTRATION for an edit that is not defined for a model."""
+    nothing = {entry.name: float("nan") for entry in fields(Concentration)}
+    return [
+        {
+            **{"layer": layer, "target": target, "method": method, "metric": metric},
+            **nothing,
+            **{"heads": sites.heads_in(layer), "counted": 0, "top_head": None},
+            "verdict": "undefined",
+        }
+        for layer in range(sites.layers)
+        for metric in METRICS
+    ]
 
 
 def _bounds(name: str, values_R: NDArray[np.float64]) -> dict[str, float]:

@@ -11,15 +11,26 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from poslens.encodings.base import Door
 from poslens.errors import InputError
 from poslens.model import Sites, State
 from poslens.model.positions import PositionEdit, offset_weights, permuted
 from poslens.tasks import Batch, Task, generator_for, held_out
 
-Target = Literal["head", "position"]
+Target = Literal["head", "position", "table", "rotation", "bias"]
+Method = Literal["zero", "none", "mean", "resample"]
 METHODS: dict[str, tuple[str, ...]] = {
     "head": ("zero", "mean", "resample"),
     "position": ("none", "mean", "resample"),
+    "table": ("none", "resample"),
+    "rotation": ("none", "mean", "resample"),
+    "bias": ("none", "mean", "resample"),
+}
+DOORS: dict[str, tuple[Door, ...]] = {
+    "position": ("table", "rotation", "bias"),
+    "table": ("table",),
+    "rotation": ("rotation",),
+    "bias": ("bias",),
 }
 MOST_DRAWS = 64
 # Gives the part of a layer's attention input that is position, (B or 1, L, E); None where the
@@ -34,7 +45,8 @@ class Edit:
     Target *head* replaces its output: by zero, by its mean over real positions of the reference
     set, or by its output at the same position in another sequence of equal length. Target
     *position* leaves the head and takes its position: gain 0 (none), its kernel's mean over offsets
-    (mean), or positions permuted within the sequence (resample).
+    (mean), or positions permuted within the sequence (resample). *table*, *rotation* and *bias* do
+    so at one door of a hybrid alone.
     Raises InputError for a method that the target does not have.
     """
 
@@ -101,7 +113,7 @@ class Reference:
 
         `draw` numbers the random choices; equal numbers give equal choices.
         """
-        if edit.target == "position":
+        if edit.target != "head":
             return self.sites.heads_told(state, self._position_edit(edit, state, draw))
         if edit.method == "zero":
             return torch.zeros_like(outputs_BHLD)
@@ -147,15 +159,16 @@ class Reference:
         return donors_B
 
     def _position_edit(self, edit: Edit, state: State, draw: int) -> PositionEdit:
-        part = self.part(state)
+        doors = DOORS[edit.target]
+        part = self.part(state) if "table" in doors else None
         if edit.method == "none":
-            return PositionEdit("none", position_BLE=part)
+            return PositionEdit("none", position_BLE=part, doors=doors)
         if edit.method == "mean":
             offsets_O, weights_O = self._weights
-            return PositionEdit("mean", offsets_O, weights_O, position_BLE=part)
+            return PositionEdit("mean", offsets_O, weights_O, position_BLE=part, doors=doors)
         generator = generator_for(self.seed, f"positions-{state.layer}", draw)
         order_BL = permuted(state.lengths_B, state.x_BLE.shape[1], generator)
-        return PositionEdit("resample", order_BL=order_BL, position_BLE=part)
+        return PositionEdit("resample", order_BL=order_BL, position_BLE=part, doors=doors)
 
     @cached_property
     def _weights(self) -> tuple[Tensor, Tensor]:

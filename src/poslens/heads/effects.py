@@ -20,12 +20,13 @@ from poslens.heads.edits import Edit, Reference
 from poslens.heads.estimates import METRICS, Measured, Metric
 from poslens.heads.intervals import paired_accuracy
 from poslens.model import Sites, State
+from poslens.model.sites import check_head, check_layer
 from poslens.tasks import Batch
+
+HeadAt = tuple[int, int]  # layer, head
 
 # Early stopping looks for the first time after this many sequences, and this many answers that
 # the most harmful head of some layer changed; a look before could stop on a lucky streak.
-HeadAt = tuple[int, int]  # layer, head
-
 FIRST_LOOK = 512
 DISCORDANT = 10
 
@@ -85,48 +86,73 @@ def answers(scores_VBC: Tensor, labels_B: Tensor) -> dict[Metric, NDArray[np.gen
 
 @torch.no_grad()
 def measure(
-    data: Batch, edit: Edit, reference: Reference, effort: Effort | None = None
+    data: Batch,
+    edit: Edit,
+    reference: Reference,
+    effort: Effort | None = None,
+    layers: Collection[int] | None = None,
+    heads: Collection[int] | None = None,
 ) -> dict[Metric, Measured]:
     """Edit each head alone, the heads of each layer together, and all heads of the model.
 
+    Single heads are those of `heads` in `layers` (None: all); layers as wholes have all theirs.
     `data` must be held out from training and from the reference. Random methods average the
     answers over draws. Raises InputError where position is to be taken from a model that has none
-    in its attention, and for a budget too small for one variant.
+    in its attention, for layers or heads that are not there or an empty set of them, and for a
+    budget too small for one variant.
     """
     sites = reference.sites
+    chosen_layers, chosen_heads = chosen(sites, layers, heads)
     effort = effort or Effort()
     rows = effort.rows(sites, data.tokens_BL.shape[1])
     draws = effort.draws if edit.random else 1
     intact = Scores()
-    layers = [[Scores() for _ in range(draws)] for _ in range(sites.layers)]
+    by_layer = {layer: [Scores() for _ in range(draws)] for layer in chosen_layers}
     model = [Scores() for _ in range(draws)]
     for block, batch in enumerate(blocks(data, min(FIRST_LOOK, rows))):
         state = sites.enter(batch)
-        for layer in range(sites.layers):
+        for layer in range(chosen_layers[-1] + 1):
             outputs_BHLD = sites.heads(state)
-            update_BLE = sites.write(state, outputs_BHLD)
-            if layer == 0:
-                intact.add(sites.leave(state, update_BLE[None]), batch.labels_B)
-            for draw in range(draws):
+            for draw, scores in enumerate(by_layer.get(layer, [])):
                 changed_BHLD = reference.replacement(
                     edit, state, outputs_BHLD, draw + draws * block
                 )
-                difference_BHLD = changed_BHLD - outputs_BHLD
-                writes = [
-                    sites.write(state, difference_BHLD[:, [head]], [head])
-                    for head in range(sites.heads_in(layer))
-                ]
-                variants = [*writes, torch.stack(writes).sum(0)]
-                layers[layer][draw].add(
-                    leave_in_parts(sites, state, update_BLE, variants, rows), batch.labels_B
+                scores.add(
+                    leave_edited(sites, state, outputs_BHLD, changed_BHLD, chosen_heads, rows),
+                    batch.labels_B,
                 )
-            state = sites.advance(state, update_BLE)
+            update_BLE = sites.write(state, outputs_BHLD)
+            if layer < chosen_layers[-1]:
+                state = sites.advance(state, update_BLE)
+        intact.add(sites.leave(state, update_BLE[None]), batch.labels_B)
         for draw in range(draws):
             scores_BC = edited_scores(batch, edit, reference, draw=draw + draws * block)
             model[draw].add(scores_BC[None], batch.labels_B)
-        if effort.precision is not None and _precise(intact, layers, effort.precision):
+        if effort.precision is not None and _precise(intact, by_layer, effort.precision):
             break
-    return {metric: _measured(metric, edit, intact, layers, model) for metric in METRICS}
+    return {
+        metric: _measured(metric, edit, intact, by_layer, chosen_heads, model) for metric in METRICS
+    }
+
+
+def chosen(
+    sites: Sites, layers: Collection[int] | None, heads: Collection[int] | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Layers and heads to measure, each in order and once; None stands for all there are.
+
+    Raises InputError for those that are not there, and where none is asked for.
+    """
+    for name, asked in (("layers", layers), ("heads", heads)):
+        if asked is not None and not asked:
+            raise InputError(f"the set of {name} to measure is empty; name at least one or all")
+    layers = range(sites.layers) if layers is None else sorted(set(layers))
+    for layer in layers:
+        check_layer(sites, layer)
+    heads = range(sites.heads_in(layers[0])) if heads is None else sorted(set(heads))
+    for layer in layers:
+        for head in heads:
+            check_head(sites, layer, head)
+    return tuple(layers), tuple(heads)
 
 
 def edited_scores(
@@ -153,15 +179,32 @@ def edited_scores(
         state = sites.advance(state, update_BLE)
 
 
-def leave_in_parts(
-    sites: Sites, state: State, update_BLE: Tensor, changes: list[Tensor], rows: int
+def leave_edited(
+    sites: Sites,
+    state: State,
+    outputs_BHLD: Tensor,
+    changed_BHLD: Tensor,
+    heads: Collection[int],
+    rows: int,
 ) -> Tensor:
-    """Scores (V, B, C) of the layer's write plus each change, at most `rows` batch rows at once."""
+    """Scores (V, B, C) with each of `heads` changed alone, and last with all of the layer changed.
+
+    At most `rows` batch rows go through the layers above at once.
+    """
+    update_BLE = sites.write(state, outputs_BHLD)
+    difference_BHLD = changed_BHLD - outputs_BHLD
+
+    def update(head: int | None) -> Tensor:
+        if head is None:
+            return sites.write(state, changed_BHLD)
+        return update_BLE + sites.write(state, difference_BHLD[:, [head]], [head])
+
+    variants = [*heads, None]
     together = max(1, rows // len(update_BLE))
     parts = []
-    for start in range(0, len(changes), together):
-        changes_VBLE = torch.stack(changes[start : start + together])
-        parts.append(sites.leave(state, changes_VBLE + update_BLE))
+    for start in range(0, len(variants), together):
+        updates_VBLE = torch.stack([update(head) for head in variants[start : start + together]])
+        parts.append(sites.leave(state, updates_VBLE))
     return torch.cat(parts)
 
 
@@ -171,13 +214,13 @@ def blocks(data: Batch, size: int = FIRST_LOOK) -> Iterator[Batch]:
         yield data.rows(slice(start, start + size)).trim()
 
 
-def _precise(intact: Scores, layers: list[list[Scores]], precision: float) -> bool:
+def _precise(intact: Scores, layers: dict[int, list[Scores]], precision: float) -> bool:
     """Whether every head's interval is narrow, some head having changed enough answers."""
     intact_N = intact.joined("accuracy")[0]
     if len(intact_N) < FIRST_LOOK:
         return False
     changed = 0
-    for draws in layers:
+    for draws in layers.values():
         ablated_VN = draws[0].joined("accuracy")
         changed = max(changed, int((ablated_VN != intact_N).sum(1).max()))
         found = paired_accuracy(intact_N, ablated_VN)
@@ -190,10 +233,11 @@ def _measured(
     metric: Metric,
     edit: Edit,
     intact: Scores,
-    layers: list[list[Scores]],
+    layers: dict[int, list[Scores]],
+    heads: tuple[int, ...],
     model: list[Scores],
 ) -> Measured:
-    by_layer = [_mean_of_draws(draws, metric) for draws in layers]
+    by_layer = [_mean_of_draws(draws, metric) for draws in layers.values()]
     return Measured(
         metric,
         intact.joined(metric)[0],
@@ -202,6 +246,8 @@ def _measured(
         model_N=_mean_of_draws(model, metric)[0],
         target=edit.target,
         method=edit.method,
+        layers=tuple(layers),
+        heads=heads,
     )
 
 

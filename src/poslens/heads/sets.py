@@ -14,6 +14,7 @@ from poslens.heads.edits import Edit, Reference
 from poslens.heads.effects import HeadAt, answers, blocks, edited_scores
 from poslens.heads.intervals import LEVEL, resampled_means
 from poslens.model import Sites
+from poslens.model.sites import check_head
 from poslens.tasks import Batch
 
 # How close to the floor, as a share of what can be lost, counts as having reached it.
@@ -86,16 +87,6 @@ def edited_answers(
         )
         parts.append(answers(scores_VBC, batch.labels_B)["accuracy"])
     return np.concatenate(parts, 1).astype(bool)
-
-
-def check_head(sites: Sites, layer: int, head: int) -> None:
-    """Raises InputError for a layer or head that the model does not have."""
-    if not 0 <= layer < sites.layers:
-        raise InputError(f"layer {layer} is out of range; the model has 0..{sites.layers - 1}")
-    if not 0 <= head < sites.heads_in(layer):
-        raise InputError(
-            f"head {head} is out of range; layer {layer} has 0..{sites.heads_in(layer) - 1}"
-        )
 
 
 def all_heads(sites: Sites) -> list[HeadAt]:

@@ -56,6 +56,12 @@ class Context:
             return self.visible if self.bias is None else self.bias
         return self.bias.masked_fill(~self.visible, float("-inf"))
 
+    @cached_property
+    def table_BLE(self) -> Tensor:
+        """What the encoding added to the embeddings that the memory is made of."""
+        assert self.memory_BLE is not None
+        return self.encoding.embed(torch.zeros_like(self.memory_BLE), self.positions)
+
     def repeat(self, times: int) -> "Context":
         """The context of `times` copies of the batch, stacked along its first dimension.
 
@@ -128,11 +134,19 @@ class Attention(nn.Module):
         """
         raise NotImplementedError
 
-    def logits(self, x_BLE: Tensor, context: Context, gains_BH: Tensor | None = None) -> Tensor:
+    def logits(
+        self,
+        x_BLE: Tensor,
+        context: Context,
+        gains_BH: Tensor | None = None,
+        position_BLE: Tensor | None = None,
+    ) -> Tensor:
         """Scores before the softmax, (B, H, L, M): scale and bias in, mask not.
 
         `gains_BH` interpolates between the logits without position (0) and with it (1):
-        logits = without + gain (with - without), one gain per row and head.
+        logits = without + gain (with - without), one gain per row and head. `position_BLE` is the
+        part of x that is position where a table adds it to the residual stream: queries and keys
+        are then without it, too (norms inside the projections keep the statistics of x).
         """
         queries, keys, _ = self.queries_keys_values(x_BLE, context)
         positioned = self.scale * queries @ keys.mT
@@ -140,44 +154,72 @@ class Attention(nn.Module):
             positioned = positioned + context.bias
         if gains_BH is None:
             return positioned
-        queries, keys, _ = self.queries_keys_values(x_BLE, context, positioned=False)
+        if position_BLE is None:
+            queries, keys, _ = self.queries_keys_values(x_BLE, context, positioned=False)
+        else:
+            table_BLE = None if context.memory_BLE is None else -context.table_BLE
+            queries, keys = self._shifted(
+                x_BLE, -position_BLE, context, table_BLE, positioned=False
+            )
         return torch.lerp(self.scale * queries @ keys.mT, positioned, gains_BH[..., None, None])
 
-    def heads(self, x_BLE: Tensor, context: Context, gains_BH: Tensor | None = None) -> Tensor:
-        """Outputs of the heads before the output projection, (B, H, L, D)."""
+    def heads(
+        self,
+        x_BLE: Tensor,
+        context: Context,
+        gains_BH: Tensor | None = None,
+        position_BLE: Tensor | None = None,
+    ) -> Tensor:
+        """Outputs of the heads before the output projection, (B, H, L, D); gains as in `logits`."""
         queries, keys, values = self.queries_keys_values(x_BLE, context)
         if gains_BH is None:
             return self._attend(queries, keys, values, context)
-        logits = self.logits(x_BLE, context, gains_BH)
+        logits = self.logits(x_BLE, context, gains_BH, position_BLE)
         if context.visible is not None:
             logits = logits.masked_fill(~context.visible, float("-inf"))
         return logits.softmax(-1) @ values
 
-    def heads_shifted(self, x_BLE: Tensor, shift_BLE: Tensor | None, context: Context) -> Tensor:
+    def heads_shifted(
+        self,
+        x_BLE: Tensor,
+        shift_BLE: Tensor | None,
+        context: Context,
+        memory_shift_BLE: Tensor | None = None,
+    ) -> Tensor:
         """Head outputs with queries and keys, not values, made from x + shift.
 
-        Norms inside the projections keep the statistics of x.
+        Keys made from a memory are made from memory + memory shift instead. Norms inside the
+        projections keep the statistics of x and memory.
         """
         if shift_BLE is None:
             return self.heads(x_BLE, context)
+        queries, keys = self._shifted(x_BLE, shift_BLE, context, memory_shift_BLE)
+        values = self.queries_keys_values(x_BLE, context)[2]
+        return self._attend(queries, keys, values, context)
+
+    def _shifted(
+        self,
+        x_BLE: Tensor,
+        shift_BLE: Tensor,
+        context: Context,
+        memory_shift_BLE: Tensor | None,
+        positioned: bool = True,
+    ) -> tuple[Tensor, Tensor]:
+        """Queries and keys (B, H, L, D) made from x + shift, under the statistics of x."""
+        asking = answering = self.images([x_BLE, shift_BLE], x_BLE)
         if context.memory_BLE is not None:
-            raise InputError(
-                "keys come from the embeddings here, so a table's position cannot be taken from a "
-                "layer's input; use a model without memory_from_embeddings"
-            )
+            assert memory_shift_BLE is not None
+            answering = self.images([context.memory_BLE, memory_shift_BLE], context.memory_BLE)
         queries, keys = [], []
-        for channel in self.images([x_BLE, shift_BLE], x_BLE):
-            q_BHLD, k_BHMD = (
-                sum(channel.queries[1:], channel.queries[0]),
-                sum(channel.keys[1:], channel.keys[0]),
-            )
-            if channel.rotated:
+        for channel, other in zip(asking, answering, strict=True):
+            q_BHLD = channel.queries[0] + channel.queries[1]
+            k_BHMD = other.keys[0] + other.keys[1]
+            if channel.rotated and positioned:
                 positions = context.positions
                 q_BHLD, k_BHMD = context.encoding.rotate(q_BHLD, k_BHMD, positions, positions)
             queries.append(q_BHLD)
             keys.append(k_BHMD.expand(-1, self.heads_count, -1, -1))
-        values = self.queries_keys_values(x_BLE, context)[2]
-        return self._attend(torch.cat(queries, -1), torch.cat(keys, -1), values, context)
+        return torch.cat(queries, -1), torch.cat(keys, -1)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
         # CPU kernels want one width for queries, keys and values.
@@ -228,12 +270,14 @@ class MultiHeadAttention(Attention):
             weight, bias = self.input.weight, self.input.bias
             (queries,) = self._split(F.linear(x_BLE, weight[:width], bias[:width]), 1)
             memory = F.linear(context.memory_BLE, weight[width:], bias[width:])
-            keys, values = (copied(part, len(x_BLE)) for part in self._split(memory, 2))
+            keys, values = self._split(memory, 2)
+            if context.positions.dim() > 1:  # each row, copies too, has positions of its own
+                keys = copied(keys, len(x_BLE))
         if positioned:
             queries, keys = context.encoding.rotate(
                 queries, keys, context.positions, context.positions
             )
-        return queries, keys, values
+        return queries, copied(keys, len(x_BLE)), copied(values, len(x_BLE))
 
     def images(self, parts: Sequence[Tensor], x_BLE: Tensor) -> list[Channel]:
         both = 2 * x_BLE.shape[-1]

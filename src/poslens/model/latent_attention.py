@@ -109,8 +109,12 @@ class LatentAttention(Attention):
         latent, key_rotary = self.latent_down(memory_BLE).split(
             (self.latent_rank, self.rotary_width), -1
         )
-        key_rotary = copied(key_rotary[:, None], len(x_BLE))
-        keys_values = copied(self.latent_up(self.latent_norm(latent)), len(x_BLE))
+        key_rotary = key_rotary[:, None]
+        keys_values = self.latent_up(self.latent_norm(latent))
+        if context.positions.dim() > 1:  # each row, copies too, has positions of its own
+            key_rotary, keys_values = (
+                copied(part, len(x_BLE)) for part in (key_rotary, keys_values)
+            )
         keys_values = keys_values.unflatten(-1, (self.heads_count, -1)).transpose(1, 2)
         key_content, values = keys_values.split((self.content_width, self.value_width), -1)
 
@@ -122,7 +126,8 @@ class LatentAttention(Attention):
             part.expand(-1, self.heads_count, -1, -1) for part in (query_rotary, key_rotary)
         )
         queries = torch.cat((query_content, query_rotary), -1)
-        return queries, torch.cat((key_content, key_rotary), -1), values
+        keys = torch.cat((key_content, key_rotary), -1)
+        return queries, copied(keys, len(x_BLE)), copied(values, len(x_BLE))
 
     def _channels(self, queries: Tensor) -> tuple[Tensor, Tensor]:
         """Content (B, H, L, D) and rotary queries (B, H or 1, L, R) of what `query_up` gives."""

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from poslens.encodings.base import Encoding, pairwise_offsets
+from poslens.encodings.base import Door, Encoding, doors, pairwise_offsets
 from poslens.errors import InputError
 from poslens.model.attention import Context
 
@@ -60,6 +60,7 @@ class PositionEdit:
 
     *none*: no position (every gain 0). *mean*: the kernel's mean over offsets with `weights_O`,
     which tables do not have. *resample*: real positions permuted within each sequence, `order_BL`.
+    `doors` are those by which it is taken; position that enters by others stays.
     `position_BLE` is the part of the attention's input that is position, for encodings that add
     it to the residual stream; queries and keys lose it (*none*) or get another position's
     (*resample*).
@@ -70,19 +71,23 @@ class PositionEdit:
     weights_O: Tensor | None = None
     order_BL: Tensor | None = None
     position_BLE: Tensor | None = None
+    doors: tuple[Door, ...] = ("table", "rotation", "bias")
 
     def context(self, context: Context) -> Context:
         """The layer's context under the edit."""
+        changed = self._changed(context)
+        if "rotation" not in self.doors:
+            changed = replace(changed, encoding=context.encoding, positions=context.positions)
+        return changed if "bias" in self.doors else replace(changed, bias=context.bias)
+
+    def _changed(self, context: Context) -> Context:
+        """The context with every door of queries, keys and logits edited."""
         encoding, positions = context.encoding, context.positions
         if self.method == "none":
             return replace(context, encoding=Encoding(encoding.shape), bias=None)
         if self.method == "mean":
-            if self.position_BLE is not None:
-                raise InputError(
-                    "a table has no kernel to average; use method 'none' or 'resample'"
-                )
             assert self.offsets_O is not None and self.weights_O is not None  # noqa: PT018
-            if encoding.kernel(self.offsets_O) is None:
+            if not self._has_kernel(encoding):
                 raise InputError(
                     "the encoding is no function of the offset, so it has no mean over offsets; "
                     "use method 'none' or 'resample'"
@@ -98,15 +103,29 @@ class PositionEdit:
             bias=encoding.bias(positions, positions),
         )
 
-    def shift(self) -> Tensor | None:
-        """What is added to the input of queries and keys, (B, L, E)."""
-        if self.position_BLE is None:
+    def _has_kernel(self, encoding: Encoding) -> bool:
+        """Whether all parts that open one of the edit's doors are functions of the offset."""
+        parts = [part for part in encoding.children() if isinstance(part, Encoding)]
+        if parts:
+            return all(self._has_kernel(part) for part in parts)
+        assert self.offsets_O is not None
+        concerned = doors(encoding) & {*self.doors}
+        return not concerned or encoding.kernel(self.offsets_O) is not None
+
+    def shift(self, position_BLE: Tensor | None) -> Tensor | None:
+        """What is added to the input of queries and keys, given its part that is position.
+
+        Raises InputError for *mean*.
+        """
+        if position_BLE is None or "table" not in self.doors:
             return None
         if self.method == "none":
-            return -self.position_BLE
+            return -position_BLE
+        if self.method == "mean":
+            raise InputError("a table has no kernel to average; use method 'none' or 'resample'")
         assert self.order_BL is not None
-        index = self.order_BL[..., None].expand(-1, -1, self.position_BLE.shape[-1])
-        position_BLE = self.position_BLE.expand(index.shape)
+        index = self.order_BL[..., None].expand(-1, -1, position_BLE.shape[-1])
+        position_BLE = position_BLE.expand(index.shape)
         return position_BLE.gather(1, index) - position_BLE
 
 

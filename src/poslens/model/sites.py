@@ -8,12 +8,13 @@ however many variants leave.
 Shapes: N variants, B batch, L positions, H heads, D head width, E model width, C classes.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from poslens.encodings import Encoding
+from poslens.encodings.base import Door, doors
 from poslens.errors import InputError
 from poslens.model.attention import Context
 from poslens.model.positions import PositionEdit
@@ -43,17 +44,23 @@ class Sites(Protocol):
         """The state before `layer`."""
         ...
 
-    def heads(self, state: State, gains_BH: Tensor | None = None) -> Tensor:
+    def heads(
+        self,
+        state: State,
+        gains_BH: Tensor | None = None,
+        position_BLE: Tensor | None = None,
+    ) -> Tensor:
         """Outputs (B, H, L, D) of the layer's heads under the given positional gains.
 
-        Raises InputError for gains where position enters neither queries, keys nor logits.
+        `position_BLE` is the part of the attention's input that is position, for tables. Raises
+        InputError for gains where position enters neither table, queries, keys nor logits.
         """
         ...
 
     def heads_told(self, state: State, edit: PositionEdit) -> Tensor:
         """Outputs (B, H, L, D) of the layer's heads with position edited in each; values untouched.
 
-        Raises InputError where position enters neither table, queries, keys nor logits.
+        Raises InputError where position enters by none of the doors that the edit is about.
         """
         ...
 
@@ -91,30 +98,33 @@ class TransformerSites:
         return self.model.settings.heads
 
     def enter(self, batch: Batch, layer: int = 0) -> State:
-        if not 0 <= layer < self.layers:
-            raise InputError(f"layer {layer} is out of range; the model has 0..{self.layers - 1}")
+        check_layer(self, layer)
         x_BLE, context = self.model.embed(batch.tokens_BL, batch.lengths_B)
         for below, block in enumerate(self.model.blocks[:layer]):
             x_BLE = block(x_BLE, context.at(below))
         return State(layer, x_BLE, context.at(layer), batch.lengths_B)
 
-    def heads(self, state: State, gains_BH: Tensor | None = None) -> Tensor:
-        if gains_BH is not None and not acts_on_logits(self.model.encoding):
-            raise InputError(
-                "the scheme has no position in queries, keys or logits, so gains say nothing; "
-                "use one that has, such as rope or alibi"
-            )
-        return self._block(state).heads(state.x_BLE, state.context, gains_BH)
+    def heads(
+        self,
+        state: State,
+        gains_BH: Tensor | None = None,
+        position_BLE: Tensor | None = None,
+    ) -> Tensor:
+        if gains_BH is not None:
+            self._require(position_BLE, ("rotation", "bias"))
+        return self._block(state).heads(state.x_BLE, state.context, gains_BH, position_BLE)
 
     def heads_told(self, state: State, edit: PositionEdit) -> Tensor:
-        if edit.position_BLE is None and not acts_on_logits(self.model.encoding):
-            raise InputError(
-                "the scheme has no position in its attention that could be taken away; "
-                "use one that has, such as rope, alibi or a table with its position part"
-            )
-        block = self._block(state)
-        x_BLE, context = block.attention_norm(state.x_BLE), edit.context(state.context)
-        return block.attention.heads_shifted(x_BLE, edit.shift(), context)
+        self._require(edit.position_BLE, edit.doors)
+        block, context = self._block(state), state.context
+        # A memory holds the table as it was added, whatever the layer.
+        memory_shift_BLE = None if context.memory_BLE is None else edit.shift(context.table_BLE)
+        return block.attention.heads_shifted(
+            block.attention_norm(state.x_BLE),
+            edit.shift(edit.position_BLE),
+            edit.context(context),
+            memory_shift_BLE,
+        )
 
     def megabytes_per_row(self, length: int) -> float:
         settings = self.model.settings
@@ -145,11 +155,25 @@ class TransformerSites:
     def _block(self, state: State) -> Any:
         return self.model.blocks[state.layer]
 
+    def _require(self, position_BLE: Tensor | None, asked: Collection[Door]) -> None:
+        """Raises InputError where there is nothing to take: no position part and no such door."""
+        if position_BLE is None and not doors(self.model.encoding) & {*asked} - {"table"}:
+            raise InputError(
+                "the scheme has no position in its attention that could be taken away; "
+                "use one that has, such as rope, alibi or a table with its position part"
+            )
 
-def acts_on_logits(encoding: Encoding) -> bool:
-    """Whether position enters queries and keys or the logits, in any part of the encoding."""
-    parts = [part for part in encoding.children() if isinstance(part, Encoding)]
-    if parts:
-        return any(acts_on_logits(part) for part in parts)
-    kind = type(encoding)
-    return kind.rotate is not Encoding.rotate or kind.bias is not Encoding.bias
+
+def check_layer(sites: Sites, layer: int) -> None:
+    """Raises InputError for a layer that the model does not have."""
+    if not 0 <= layer < sites.layers:
+        raise InputError(f"layer {layer} is out of range; the model has 0..{sites.layers - 1}")
+
+
+def check_head(sites: Sites, layer: int, head: int) -> None:
+    """Raises InputError for a layer or head that the model does not have."""
+    check_layer(sites, layer)
+    if not 0 <= head < sites.heads_in(layer):
+        raise InputError(
+            f"head {head} is out of range; layer {layer} has 0..{sites.heads_in(layer) - 1}"
+        )

@@ -34,10 +34,10 @@ import torch
 from torch import Tensor
 
 from poslens.encodings import Encoding
+from poslens.encodings.base import doors
 from poslens.errors import InputError
 from poslens.model import State, Transformer
 from poslens.model.attention import Attention, Channel
-from poslens.model.sites import acts_on_logits
 from poslens.tasks import Batch
 from poslens.toeplitz.rotary import channel_pairs
 from poslens.toeplitz.splits import (
@@ -129,7 +129,7 @@ def heads_of(
     rotated = [label(name, channel) for channel in channels if channel.rotated for name in TERMS]
     products, layout = _products(channels)
     still = _without_position(attention, context.encoding, channels)
-    table = adds_to_stream(context.encoding)
+    table = "table" in doors(context.encoding)
     for head, pairs in enumerate(channel_pairs(context.encoding)):
         bias_BLM = None if context.bias is None else _bias_of(context.bias, head)
         own = Logits(queries[:, head], keys[:, head], bias_BLM)
@@ -169,14 +169,6 @@ def in_full_precision(model: Transformer) -> Transformer:
     """The model itself, or a copy in float32 of one that holds half precision."""
     half = any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters())
     return copy.deepcopy(model).float() if half else model
-
-
-def adds_to_stream(encoding: Encoding) -> bool:
-    """Whether position is added to the token embeddings, in any part of the encoding."""
-    parts = [part for part in encoding.children() if isinstance(part, Encoding)]
-    if parts:
-        return any(adds_to_stream(part) for part in parts)
-    return type(encoding).embed is not Encoding.embed
 
 
 def _turned(channel: Channel, state: State) -> Channel:
@@ -220,10 +212,9 @@ def _without_position(
 
     None where position enters neither table, queries and keys nor logits.
     """
-    table = adds_to_stream(encoding)
-    if not table and not acts_on_logits(encoding):
+    if not doors(encoding):
         return None
-    parts = slice(2) if table else slice(None)
+    parts = slice(2) if "table" in doors(encoding) else slice(None)
     queries = torch.cat([_sum(channel.queries[parts]) for channel in channels], -1)
     every = [_sum(channel.keys[parts]) for channel in channels]
     every = [keys.expand(-1, queries.shape[1], -1, -1) for keys in every]
