@@ -79,7 +79,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run trained with `SMALL`, ablated and decomposed. Shared: tests take a copy."""
     path = tmp_path_factory.mktemp("trained") / "rope-distance-seed0"
     main(["train", "rope", *SMALL, "--out", str(path)])
-    main(["ablate", str(path)])
+    main(["ablate", str(path), "--sets"])
     main(["decompose", str(path)])
     return path
 

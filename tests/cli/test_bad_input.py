@@ -275,6 +275,33 @@ def test_ablation_of_a_run_that_was_not_trained(refused: Callable, run: Path) ->
     assert "train it first" in line
 
 
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("--layers", "1"), "layer 1 is out of range; the model has 0..0"),
+        (("--heads", "0", "2"), "head 2 is out of range; layer 0 has 0..1"),
+        (("--heads", "-1"), "head -1 is out of range"),
+        (("--layers",), "the set of layers to measure is empty; name at least one"),
+        (("--heads",), "the set of heads to measure is empty; name at least one"),
+        (("--seed", "0"), "seed 0 is the one that {run} was trained from; give another"),
+        (("--budget", "0.001"), "too small for one variant of one sequence; give at least 0."),
+        (("--targets", "head", "--methods", "none"), "'head' has no method 'none'; it has: zero,"),
+        (("--targets", "position", "--methods", "zero"), "'position' has no method 'zero'; it has"),
+        (("--targets", "bias"), "the scheme has no position in its attention"),
+        (("--layers", "0", "--sets"), "--sets and --published are of whole models"),
+        (("--draws", "0"), "draws is 0; use 1 or more"),
+        (("--precision", "-1"), "precision is -1; use a share above 0"),
+        (("--budget", "nan"), "budget is nan; use a number of megabytes above 0"),
+    ],
+)
+def test_an_ablation_that_cannot_be(
+    refused: Callable, run: Path, asked: tuple[str, ...], words: str
+) -> None:
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    assert words.format(run=run) in refused("ablate", run, *asked)
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 

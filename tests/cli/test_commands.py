@@ -10,7 +10,7 @@ import pytest
 from poslens.claims import CLAIMS
 from poslens.encodings import ENCODINGS
 from poslens.experiments.profiles import PROFILES
-from poslens.experiments.rates import COLUMNS
+from poslens.experiments.rates import COLUMNS, LEVEL
 from poslens.model import STUDY
 from poslens.settings import make_settings
 from poslens.tasks import TASKS, generator_for, make_task, to_frame
@@ -63,24 +63,74 @@ def test_data_of_a_seed_is_the_same_every_time(poslens: Callable) -> None:
     assert first.read_bytes() == second.read_bytes() != other.read_bytes()
 
 
+ABLATION = ("effects", "concentration", "necessity", "sufficiency", "interactions")
+
+
 def test_ablate_writes_the_tables_and_tells_them(poslens: Callable, run: Path) -> None:
-    tables = {name: run / f"{name}.parquet" for name in ("effects", "concentration")}
+    tables = {name: run / f"{name}.parquet" for name in ABLATION}
     before = {name: path.read_bytes() for name, path in tables.items()}
     for path in tables.values():
         path.unlink()
-    effects = json.loads(poslens("ablate", run.parent, "--json").out)
+    found = json.loads(poslens("ablate", run.parent, "--sets", "--json").out)
     assert {name: path.read_bytes() for name, path in tables.items()} == before
+    assert tuple(found) == ABLATION
+    effects = found["effects"]
     assert {(row["scheme"], row["task"], row["seed"]) for row in effects} == {
         ("rope", "distance", 0)
     }
-    # one layer of two heads and the layer as a whole, in accuracy and in loss
-    assert [(row["metric"], row["head"]) for row in effects] == [
-        (metric, head) for metric in ("accuracy", "loss") for head in (-1, 0, 1)
+    # every head of the model, one layer of two heads as a whole, and each of them
+    heads = {(row["target"], row["method"], row["metric"], row["head"]) for row in effects}
+    assert heads == {
+        (*edit, metric, head)
+        for edit in (("head", "zero"), ("position", "none"))
+        for metric in ("accuracy", "loss", "margin")
+        for head in (-1, 0, 1)
+    }
+    words = poslens("ablate", run, "--sets").out.splitlines()
+    assert words[0] == "rope on distance, seed 0"
+    assert words[1].startswith("  head zero; by layer: ")
+    zeroed = [row for row in effects if row["target"] == "head" and row["metric"] == "accuracy"]
+    best = max(row["effect"] for row in zeroed if row["head"] >= 0)
+    assert f": accuracy falls by {best:.3f} [" in words[2]
+    assert any(line.strip().startswith("heads needed to lose what can be lost: ") for line in words)
+
+
+def test_ablate_keeps_what_other_edits_found(poslens: Callable, run: Path) -> None:
+    before = pl.read_parquet(run / "effects.parquet")
+    assert poslens("ablate", run, "--methods", "resample", "--draws", "1").code == 0
+    after = pl.read_parquet(run / "effects.parquet")
+    assert after.head(before.height).equals(before)
+    added = after.tail(after.height - before.height)
+    assert set(added.select("target", "method").rows()) == {
+        ("head", "resample"),
+        ("position", "resample"),
+    }
+
+
+def test_what_is_measured_in_part_is_told_and_not_written(poslens: Callable, run: Path) -> None:
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    asked = ("ablate", run, "--targets", "head", "--metrics", "accuracy")
+    done = poslens(*asked, "--heads", "1", "--layers", "0")
+    *told, last = done.out.splitlines()
+    assert [line.split(": ")[1] for line in told] == [
+        *("every head of the model, head zero", "layer 0 whole, head zero"),
+        "layer 0 head 1, head zero",
     ]
-    words = poslens("ablate", run).out
-    assert words.startswith("rope on distance, seed 0; by layer: ")
-    best = max(row["effect"] for row in effects if row["metric"] == "accuracy" and row["head"] >= 0)
-    assert f": accuracy falls by {best:.3f} [" in words.splitlines()[1]
+    assert last.startswith("told, not written")
+    other = json.loads(poslens(*asked, "--seed", "7", "--json").out)["effects"]
+    own = pl.read_parquet(run / "effects.parquet").filter(metric="accuracy", target="head")
+    assert [row["head"] for row in other] == own["head"].to_list()
+    assert [row["intact"] for row in other] != own["intact"].to_list()
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_published_measurements_stand_beside_the_right_one(poslens: Callable, run: Path) -> None:
+    done = poslens("ablate", run, "--targets", "head", "--published")
+    assert "  published loop: most in layer 0 head " in done.out
+    effects = pl.read_parquet(run / "effects.parquet")
+    assert set(effects.filter(target="head")["method"]) == {
+        *("zero", "published loop", "published data")
+    }
 
 
 def test_tune_prints_the_best_rates_and_its_table(
@@ -95,10 +145,11 @@ def test_tune_prints_the_best_rates_and_its_table(
     assert best.split()[:2] == ["rope", "count"]
     assert path == "t/learning_rates.csv"
     rows = json.loads(poslens(*asked, "--json").out)
-    assert len(in_process) == 3  # kept
-    assert [list(row) for row in rows] == [list(COLUMNS)] * 3
-    rates = pl.DataFrame(rows).sort("accuracy", "loss", descending=[True, False])
-    assert float(best.split()[2]) == rates["learning_rate"][0]
+    assert len(in_process) == 4  # kept
+    assert [list(row) for row in rows] == [list(COLUMNS)] * 4
+    table = pl.DataFrame(rows)
+    level = table.filter(pl.col("accuracy") >= pl.col("accuracy").max() - LEVEL).sort("loss")
+    assert float(best.split()[2]) == level["learning_rate"][0]
 
 
 def test_report_says_where_it_is(poslens: Callable, run: Path) -> None:

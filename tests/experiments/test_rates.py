@@ -20,6 +20,13 @@ def test_the_committed_table_can_be_read() -> None:
     assert list(Rates(COMMITTED).table.columns) == list(COLUMNS)
 
 
+def test_of_level_accuracies_the_lowest_loss_wins(tmp_path: Path) -> None:
+    level = ("rope,distance,0.001,1.0,0.4,10,1000", "rope,distance,0.003,0.9971,0.1,10,1000")
+    assert table(tmp_path / "r.csv", *level).best("rope", "distance") == 0.003
+    lower = "rope,distance,0.006,0.9969,0.01,10,1000"
+    assert table(tmp_path / "s.csv", *level, lower).best("rope", "distance") == 0.003
+
+
 def test_highest_accuracy_wins_then_lowest_loss(tmp_path: Path) -> None:
     rates = table(
         tmp_path / "r.csv",

@@ -12,6 +12,8 @@ from poslens.errors import InputError
 from poslens.training import TrainingSettings
 
 COMMITTED = Path(__file__).with_name("learning_rates.csv")
+# Accuracies closer than this are level: about twice the standard error of 4,096 sequences at 0.99.
+LEVEL = 0.003
 COLUMNS = {
     "scheme": pl.String,
     "task": pl.String,
@@ -42,7 +44,7 @@ class Rates:
             raise InputError(f"{path} lacks {', '.join(missing)}; make one with 'poslens tune'")
 
     def best(self, scheme: str, task: str) -> float:
-        """The rate of highest accuracy, of lowest loss among equals.
+        """The rate of lowest loss among those within `LEVEL` of the highest accuracy.
 
         A scheme on some heads borrows the rate of its nearest relative: of itself on another
         number of heads, then of itself on all. A scheme that was never tuned gets the default.
@@ -56,8 +58,8 @@ class Rates:
         ):
             tried = rows.filter(relative)
             if len(tried):
-                best = tried.sort("accuracy", "loss", descending=[True, False])
-                return float(best["learning_rate"][0])
+                level = tried.filter(pl.col("accuracy") >= pl.col("accuracy").max() - LEVEL)
+                return float(level.sort("loss")["learning_rate"][0])
         return TrainingSettings().learning_rate
 
     def row(self, scheme: str, task: str, rate: float) -> dict[str, Any]:

@@ -150,7 +150,9 @@ def is_ablated(folder: Path, edits: Iterable[Edit] = STANDARD) -> bool:
     """Whether the run's tables have these edits, as far as they are defined."""
     wanted = {(edit.target, edit.method) for edit in edits}
     table = results.read_table(folder, "concentration")
-    return table is not None and wanted <= set(table.select(EDIT_COLUMNS).rows())
+    if table is None or not (folder / "effects.parquet").exists():
+        return False
+    return wanted <= set(table.select(EDIT_COLUMNS).rows())
 
 
 def add_effects(folder: Path, rows: list[Row]) -> None:

@@ -6,6 +6,7 @@ layer's feed-forward and the layers above, is batched over them within a memory 
 Shapes: A layers, H heads, N sequences, B batch, V variants, C classes, E model width.
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -42,6 +43,15 @@ class Effort:
     megabytes: float = 256.0
     draws: int = 2
     precision: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises InputError for values that make no sense."""
+        if not 0 < self.megabytes < math.inf:
+            raise InputError(f"budget is {self.megabytes:g}; use a number of megabytes above 0")
+        if self.draws < 1:
+            raise InputError(f"draws is {self.draws}; use 1 or more")
+        if self.precision is not None and not 0 < self.precision < 1:
+            raise InputError(f"precision is {self.precision:g}; use a share above 0 and below 1")
 
     def rows(self, sites: Sites, length: int) -> int:
         """Batch rows a forward pass may have. Raises InputError where not even one fits."""
