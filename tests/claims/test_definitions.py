@@ -8,7 +8,8 @@ from types import ModuleType
 import pytest
 
 from poslens.claims import CLAIMS, accuracy, base, deposit
-from poslens.heads import concentration, effects, intervals, sets
+from poslens.experiments import rates
+from poslens.heads import concentration, effects, intervals, set_tables, sets
 
 TEXT = (Path(__file__).parents[2] / "docs" / "definitions.md").read_text("utf-8")
 STATED = {
@@ -26,9 +27,10 @@ def constants(module: ModuleType) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize(
-    "module", [intervals, concentration, effects, sets, base, accuracy, deposit]
-)
+MODULES = (intervals, concentration, effects, sets, set_tables, base, accuracy, deposit, rates)
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_every_threshold_is_stated_with_its_value(module: ModuleType) -> None:
     found = constants(module)
     assert found
@@ -36,8 +38,7 @@ def test_every_threshold_is_stated_with_its_value(module: ModuleType) -> None:
 
 
 def test_nothing_is_stated_that_the_code_lacks() -> None:
-    modules = (intervals, concentration, effects, sets, base, accuracy, deposit)
-    assert set(STATED) == {name for module in modules for name in constants(module)}
+    assert set(STATED) == {name for module in MODULES for name in constants(module)}
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)

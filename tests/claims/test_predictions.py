@@ -133,6 +133,31 @@ def test_effects_of_one_layer(study: Callable) -> None:
     assert names == {"RoPE on distance, layer 0": 0.3, "RoPE on distance, layer 1": 0.7}
 
 
+def test_effects_of_position_are_another_target(study: Callable) -> None:
+    made = study().run("rope", largest=0.3).run("nope", verdict="undecidable")
+    base = LARGEST | {"target": "position"}
+    assert verdict(made, base=base, above=0.2).reason.startswith("There are no ablated runs of")
+    for row in [*made.concentration]:
+        told = {"target": "position", "method": "none", "largest": 0.6}
+        made.concentration.append(row | told)
+        if row["scheme"] == "nope":
+            made.concentration[-1]["verdict"] = "undefined"
+    assert outcome(made, base=base, above=0.5) == "passes"
+    assert outcome(made, base=LARGEST, above=0.5) == "fails"
+    assert outcome(made, base=base, above={"target": "head", "by": 0.2}) == "passes"
+    judged = verdict(made, base=base, above={"target": "head"})
+    assert judged.statistic == (
+        "largest effect of RoPE on distance, layer 0, position and of RoPE on distance, layer 0, "
+        "paired by seed"
+    )
+    (result,) = verdict(made, base=base, scheme="nope", above=0.1).seeds
+    assert result.outcome == "undecided"
+    assert result.words == (
+        "There is no position in the attention of NoPE on distance, layer 0, position: undefined."
+    )
+    assert outcome(made, base=base, scheme="nope", metric="verdict", equals="undefined") == "passes"
+
+
 @pytest.mark.parametrize(
     ("metric", "column"),
     [
@@ -233,6 +258,7 @@ def test_a_layer_that_runs_lack_is_bad_input(study: Callable) -> None:
         ({"above": {"scheme": "rope"}}, "compares RoPE on distance with itself"),
         ({"above": 0.9, "layer": 0}, "has a layer, but accuracy is the whole run's; leave it out"),
         ({"above": {"scheme": "mla", "layer": 1}}, "has a layer, but accuracy is the whole run's"),
+        ({"above": 0.9, "target": "position"}, "has a target, but accuracy is the whole run's"),
         ({"metric": "top share", "above": 0.9}, "needs a layer, which top share is of; the first"),
         ({"metric": "top share", "above": 0.9, "layer": -1}, "has layer -1; layers count from 0"),
         ({"metric": "top share", "above": 0.9, "layer": "first"}, "layer is 'first'; it takes a"),
@@ -243,7 +269,7 @@ def test_a_layer_that_runs_lack_is_bad_input(study: Callable) -> None:
         ),
         (
             {"metric": "verdict", "layer": 0, "equals": "deposits"},
-            "has equals = 'deposits'; use deposit, weak deposit, spread, none and undecidable",
+            "has equals = 'deposits'; use deposit, weak deposit, spread, none, undecidable and undefined",
         ),
         ({"above": 0.9, "claim": " "}, "has an empty claim"),
         ({"above": 0.9, "id": ""}, "has an empty id"),

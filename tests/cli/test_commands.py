@@ -10,7 +10,7 @@ import pytest
 from poslens.claims import CLAIMS
 from poslens.encodings import ENCODINGS
 from poslens.experiments.profiles import PROFILES
-from poslens.experiments.rates import COLUMNS, LEVEL
+from poslens.experiments.rates import COLUMNS, NEAR_BEST
 from poslens.model import STUDY
 from poslens.settings import make_settings
 from poslens.tasks import TASKS, generator_for, make_task, to_frame
@@ -148,7 +148,7 @@ def test_tune_prints_the_best_rates_and_its_table(
     assert len(in_process) == 4  # kept
     assert [list(row) for row in rows] == [list(COLUMNS)] * 4
     table = pl.DataFrame(rows)
-    level = table.filter(pl.col("accuracy") >= pl.col("accuracy").max() - LEVEL).sort("loss")
+    level = table.filter(pl.col("accuracy") >= pl.col("accuracy").max() - NEAR_BEST).sort("loss")
     assert float(best.split()[2]) == level["learning_rate"][0]
 
 

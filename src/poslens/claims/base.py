@@ -15,6 +15,7 @@ from poslens.results import Tables
 
 MINIMUM_SEEDS = 3  # fewer decide nothing
 IMPROVING_SHARE = 0.1  # of a run's evaluations, compared with as many before them
+EDITS = {"head": "zero", "position": "none"}  # the method that claims look at, by target
 IMPROVING_RISE = 0.01  # in mean held-out accuracy, above which a run is still improving
 
 Outcome = Literal["passes", "fails", "undecided"]
@@ -44,10 +45,15 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True)
 class Runs:
-    """All runs of one seed: rows of the table SUMMARY, and of CONCENTRATION by layer (accuracy)."""
+    """All runs of one seed: rows of the table SUMMARY, and of CONCENTRATION by target and layer.
+
+    Of CONCENTRATION those of `EDITS`, on accuracy.
+    """
 
     summary: dict[Cell, Row] = field(default_factory=dict)
-    layers: dict[Cell, list[Row]] = field(default_factory=dict)
+    layers: dict[str, dict[Cell, list[Row]]] = field(
+        default_factory=lambda: {target: {} for target in EDITS}
+    )
 
 
 @dataclass(frozen=True)
@@ -108,8 +114,8 @@ class Verdict:
 class Claim:
     """A statement of the study with the rule that judges it.
 
-    `cells` are the runs needed; with `ablated`, their heads must have been ablated too. `judge`
-    applies the rule to the runs of one seed. `statistic` says what is compared, `rule` how.
+    `cells` are the runs needed; `ablated` are the targets of edits their heads must have seen.
+    `judge` applies the rule to the runs of one seed. `statistic` says what is compared, `rule` how.
     """
 
     id: str
@@ -119,7 +125,7 @@ class Claim:
     paper: str
     cells: tuple[Cell, ...]
     judge: Callable[[Runs], Judgement]
-    ablated: bool = False
+    ablated: tuple[str, ...] = ()
 
     def verdict(self, tables: Tables) -> Verdict:
         """Judge every seed that has all the runs needed, and join the seeds to a verdict."""
@@ -157,7 +163,7 @@ class Claim:
         return {
             seed
             for seed, runs in by_seed.items()
-            if cell in runs.summary and (not self.ablated or cell in runs.layers)
+            if cell in runs.summary and all(cell in runs.layers[target] for target in self.ablated)
         }
 
     def _state(
@@ -246,19 +252,16 @@ def still_improving(tables: Tables, cell: Cell, seed: int) -> bool:
 
 
 def runs_by_seed(tables: Tables) -> dict[int, Runs]:
-    """The rows claims look at, by seed. Concentration: zero ablation of heads, on accuracy."""
-    zeroed = tables.concentration.filter(
-        (pl.col("target") == "head")
-        & (pl.col("method") == "zero")
-        & (pl.col("metric") == "accuracy")
-    ).sort("layer")
+    """The rows claims look at, by seed."""
+    by_layer = tables.concentration.filter(metric="accuracy").sort("layer")
     by_seed: dict[int, Runs] = {}
     for row in tables.summary.iter_rows(named=True):
         runs = by_seed.setdefault(row["seed"], Runs())
         runs.summary[Cell(row["scheme"], row["task"])] = row
-    for row in zeroed.iter_rows(named=True):
-        runs = by_seed.setdefault(row["seed"], Runs())
-        runs.layers.setdefault(Cell(row["scheme"], row["task"]), []).append(row)
+    for target, method in EDITS.items():
+        for row in by_layer.filter(target=target, method=method).iter_rows(named=True):
+            layers = by_seed.setdefault(row["seed"], Runs()).layers[target]
+            layers.setdefault(Cell(row["scheme"], row["task"]), []).append(row)
     return by_seed
 
 

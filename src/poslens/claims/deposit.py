@@ -44,7 +44,7 @@ def judge_no_deposit(cells: tuple[Cell, ...], runs: Runs) -> Judgement:
     above = [
         f"{cell.words} (layer {row['layer']})"
         for cell in cells
-        for row in runs.layers[cell]
+        for row in runs.layers["head"][cell]
         if row["verdict"] == "deposit" and row["layer"] != FIRST_LAYER
     ]
     if above:
@@ -57,14 +57,14 @@ def judge_no_deposit(cells: tuple[Cell, ...], runs: Runs) -> Judgement:
 def judge_nowhere_else(runs: Runs) -> Judgement:
     """C5's rule, and a warning where there is no deposit in RoPE either."""
     judgement = judge_no_deposit(_ELSEWHERE, runs)
-    if _ROPE in runs.layers and _first(runs, _ROPE)["verdict"] != "deposit":
+    if _ROPE in runs.layers["head"] and _first(runs, _ROPE)["verdict"] != "deposit":
         words = f"{judgement.words} RoPE on distance has no deposit here either."
         return judgement._replace(words=words)
     return judgement
 
 
 def _first(runs: Runs, cell: Cell) -> Row:
-    return next(row for row in runs.layers[cell] if row["layer"] == FIRST_LAYER)
+    return next(row for row in runs.layers["head"][cell] if row["layer"] == FIRST_LAYER)
 
 
 def _by_verdict(verdicts: dict[Cell, str]) -> str:
@@ -91,7 +91,7 @@ C4 = Claim(
     paper="about 60 points, the other heads almost nothing",
     cells=(_ROPE,),
     judge=lambda runs: judge_deposit(_ROPE, runs),
-    ablated=True,
+    ablated=("head",),
 )
 
 C5 = Claim(
@@ -106,7 +106,7 @@ C5 = Claim(
     paper="no figure given",
     cells=_ELSEWHERE,
     judge=judge_nowhere_else,
-    ablated=True,
+    ablated=("head",),
 )
 
 C7 = Claim(
@@ -120,5 +120,5 @@ C7 = Claim(
     paper="no figure given",
     cells=(_MLA,),
     judge=lambda runs: judge_no_deposit((_MLA,), runs),
-    ablated=True,
+    ablated=("head",),
 )

@@ -35,16 +35,22 @@ COLUMNS: dict[str, str] = {
     "deposit index": "deposit_index",
     "verdict": "verdict",
 }
-VERDICTS = ("deposit", "weak deposit", "spread", "none", "undecidable")
+VERDICTS = ("deposit", "weak deposit", "spread", "none", "undecidable", "undefined")
+NOTHING = ("undecidable", "undefined")  # verdicts that say nothing of the heads
+Target = Literal["head", "position"]
 COMPARISONS = ("above", "below", "equals", "differs")
 
 
 class Subject(NamedTuple):
-    """What a metric is taken of; `layer` is None where the metric is the whole run's."""
+    """What a metric is taken of; `layer` is None where the metric is the whole run's.
+
+    `target` says whether heads were silenced or lost their position.
+    """
 
     scheme: str
     task: str
     layer: int | None
+    target: Target = "head"
 
     @property
     def cell(self) -> Cell:
@@ -52,7 +58,8 @@ class Subject(NamedTuple):
 
     @property
     def words(self) -> str:
-        return self.cell.words + ("" if self.layer is None else f", layer {self.layer}")
+        layer = "" if self.layer is None else f", layer {self.layer}"
+        return self.cell.words + layer + (", position" if self.target == "position" else "")
 
 
 class Measured(NamedTuple):
@@ -70,6 +77,7 @@ class Other:
     scheme: str | None = None
     task: str | None = None
     layer: int | None = None
+    target: Target | None = None
     by: float = 0.0
     """The margin: how much more, or less, it has to be."""
 
@@ -84,6 +92,7 @@ class Prediction:
     scheme: str
     task: str
     layer: int | None = None
+    target: Target = "head"
     above: Any = None
     below: Any = None
     equals: str | None = None
@@ -91,15 +100,17 @@ class Prediction:
 
     @property
     def subject(self) -> Subject:
-        return Subject(self.scheme, self.task, self.layer)
+        return Subject(self.scheme, self.task, self.layer, self.target)
 
     @property
     def other(self) -> Subject | None:
         """The other subject compared with; None where it is a number or a word."""
         if not isinstance(self.bound, Other):
             return None
-        layer = self.layer if self.bound.layer is None else self.bound.layer
-        return Subject(self.bound.scheme or self.scheme, self.bound.task or self.task, layer)
+        own = self.bound
+        layer = self.layer if own.layer is None else own.layer
+        scheme, task = own.scheme or self.scheme, own.task or self.task
+        return Subject(scheme, task, layer, own.target or self.target)
 
     @property
     def comparison(self) -> str:
@@ -186,6 +197,8 @@ def _check(prediction: Prediction, where: str) -> None:
     for subject in prediction.subjects:
         if metric not in COLUMNS and subject.layer is not None:
             raise InputError(f"{where} has a layer, but {metric} is the whole run's; leave it out")
+        if metric not in COLUMNS and subject.target != "head":
+            raise InputError(f"{where} has a target, but {metric} is the whole run's; leave it out")
         if subject.layer is not None and subject.layer < 0:
             raise InputError(f"{where} has layer {subject.layer}; layers count from 0")
     if prediction.other == prediction.subject:
@@ -213,7 +226,7 @@ def claim(prediction: Prediction) -> Claim:
         paper="",
         cells=prediction.cells,
         judge=lambda runs: judge(prediction, runs),
-        ablated=metric in COLUMNS,
+        ablated=tuple({it.target: None for it in prediction.subjects if metric in COLUMNS}),
     )
 
 
@@ -233,13 +246,17 @@ def judge(prediction: Prediction, runs: Runs) -> Judgement:
 
     Raises InputError where a run has no such layer.
     """
-    undecidable = []
+    silent: dict[str, list[str]] = {verdict: [] for verdict in NOTHING}
     for subject in prediction.subjects if prediction.metric in COLUMNS else []:
-        row = _layer(runs, subject)
-        if row["verdict"] == "undecidable" and prediction.bound != "undecidable":
-            undecidable.append(subject.words)
-    if undecidable:
-        words = f"There is nothing to lose in {listed(undecidable)}: undecidable."
+        verdict = _layer(runs, subject)["verdict"]
+        if verdict in NOTHING and prediction.bound != verdict:
+            silent[verdict].append(subject.words)
+    if any(silent.values()):
+        why = {
+            "undecidable": "There is nothing to lose in {}: undecidable.",
+            "undefined": "There is no position in the attention of {}: undefined.",
+        }
+        words = " ".join(why[name].format(listed(them)) for name, them in silent.items() if them)
         return Judgement("undecided", {}, words)
     if prediction.metric == "verdict":
         return _judge_verdict(prediction, runs)
@@ -295,7 +312,7 @@ def _measure(metric: str, subject: Subject, runs: Runs) -> Measured:
 
 
 def _layer(runs: Runs, subject: Subject) -> Row:
-    rows = {row["layer"]: row for row in runs.layers[subject.cell]}
+    rows = {row["layer"]: row for row in runs.layers[subject.target][subject.cell]}
     if subject.layer not in rows:
         raise InputError(
             f"a prediction is on {subject.words}, but these runs have layers 0 to {max(rows)}"

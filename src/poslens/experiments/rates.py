@@ -13,7 +13,7 @@ from poslens.training import TrainingSettings
 
 COMMITTED = Path(__file__).with_name("learning_rates.csv")
 # Accuracies closer than this are level: about twice the standard error of 4,096 sequences at 0.99.
-LEVEL = 0.003
+NEAR_BEST = 0.003
 COLUMNS = {
     "scheme": pl.String,
     "task": pl.String,
@@ -44,7 +44,7 @@ class Rates:
             raise InputError(f"{path} lacks {', '.join(missing)}; make one with 'poslens tune'")
 
     def best(self, scheme: str, task: str) -> float:
-        """The rate of lowest loss among those within `LEVEL` of the highest accuracy.
+        """The rate of lowest loss among those within `NEAR_BEST` of the highest accuracy.
 
         A scheme on some heads borrows the rate of its nearest relative: of itself on another
         number of heads, then of itself on all. A scheme that was never tuned gets the default.
@@ -58,7 +58,7 @@ class Rates:
         ):
             tried = rows.filter(relative)
             if len(tried):
-                level = tried.filter(pl.col("accuracy") >= pl.col("accuracy").max() - LEVEL)
+                level = tried.filter(pl.col("accuracy") >= pl.col("accuracy").max() - NEAR_BEST)
                 return float(level.sort("loss")["learning_rate"][0])
         return TrainingSettings().learning_rate
 
