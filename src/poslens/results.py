@@ -124,6 +124,15 @@ INTERACTIONS: Schema = {
     "high": pl.Float64,
     "sequences": pl.Int64,
 }
+# One row per length: held-out accuracy on sequences with more words than in training.
+LENGTHS: Schema = {
+    "factor": pl.Int64,  # longest sequence over the longest in training
+    "longest": pl.Int64,  # words
+    "accuracy": pl.Float64,  # NaN where the model cannot read sequences of this length
+    "loss": pl.Float64,
+    "sequences": pl.Int64,
+    "reason": pl.String,  # why it cannot, or empty
+}
 # One row per head: where its logits come from, on independent tokens (`poslens.toeplitz`).
 DECOMPOSITION: Schema = {
     "layer": pl.Int64,
@@ -186,6 +195,7 @@ RUN_TABLES: dict[str, Schema] = {
     "necessity": NECESSITY,
     "sufficiency": SUFFICIENCY,
     "interactions": INTERACTIONS,
+    "lengths": LENGTHS,
     "decomposition": DECOMPOSITION,
     "covariances": COVARIANCES,
     "symbols": SYMBOLS,
@@ -206,6 +216,7 @@ class Tables:
     necessity: pl.DataFrame
     sufficiency: pl.DataFrame
     interactions: pl.DataFrame
+    lengths: pl.DataFrame
     decomposition: pl.DataFrame
     covariances: pl.DataFrame
     symbols: pl.DataFrame

@@ -269,7 +269,7 @@ def test_a_layer_that_runs_lack_is_bad_input(study: Callable) -> None:
         ),
         (
             {"metric": "verdict", "layer": 0, "equals": "deposits"},
-            "has equals = 'deposits'; use deposit, weak deposit, spread, none, undecidable and undefined",
+            "has equals = 'deposits'; use deposit, weak deposit, spread, none, undecidable and",
         ),
         ({"above": 0.9, "claim": " "}, "has an empty claim"),
         ({"above": 0.9, "id": ""}, "has an empty id"),

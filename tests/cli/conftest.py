@@ -76,11 +76,12 @@ def small() -> tuple[str, ...]:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run trained with `SMALL`, ablated and decomposed. Shared: tests take a copy."""
+    """A run trained with `SMALL`, with every table there is. Shared: tests take a copy."""
     path = tmp_path_factory.mktemp("trained") / "rope-distance-seed0"
     main(["train", "rope", *SMALL, "--out", str(path)])
     main(["ablate", str(path), "--sets"])
     main(["decompose", str(path)])
+    main(["lengths", str(path)])
     return path
 
 

@@ -158,3 +158,16 @@ def test_report_says_where_it_is(poslens: Callable, run: Path) -> None:
     assert (run.parent / "report.html").stat().st_size > 10_000
     told = json.loads(poslens("report", run.parent, "--json").out)
     assert told == {"report": str(run.parent / "report.html")}
+
+
+def test_lengths_tells_accuracy_by_length(poslens: Callable, run: Path) -> None:
+    path = run / "lengths.parquet"
+    before = path.read_bytes()
+    path.unlink()
+    rows = json.loads(poslens("lengths", run.parent, "--json").out)
+    assert path.read_bytes() == before
+    assert [row["factor"] for row in rows] == [1, 2, 3, 4]
+    out = poslens("lengths", run, "--factors", "3", "1").out
+    first, third = (rows[index]["accuracy"] for index in (0, 2))
+    assert out == f"rope on distance, seed 0: accuracy 1x {first:.3f}, 3x {third:.3f}\n"
+    assert "factors are (0,)" in poslens("lengths", run, "--factors", "0").line

@@ -71,7 +71,7 @@ class Ablatable:
     ) -> None:
         """Raises InputError for what `effects` would refuse, but for the edit."""
         chosen(self.reference.sites, layers, heads)
-        effort.rows(self.reference.sites, self.data.tokens_BL.shape[1])
+        effort.plan(self.reference.sites, self.data.tokens_BL.shape[1], variants=1)
 
     def effects(
         self,

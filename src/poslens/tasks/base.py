@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from poslens.errors import InputError
+
 PAD = 0
 
 
@@ -81,6 +83,13 @@ class Task(ABC):
     @abstractmethod
     def sample(self, size: int, generator: torch.Generator) -> Batch:
         """`size` fresh sequences, tokens padded to the longest of them."""
+
+    def lengthen(self, batch: Batch, extra: int, generator: torch.Generator) -> Batch:
+        """The same sequences and labels with `extra` more words each, for trying longer ones.
+
+        Raises InputError for a task that does not say how.
+        """
+        raise InputError(f"the task {self.name!r} does not say how its sequences are lengthened")
 
     @property
     def chance(self) -> float:

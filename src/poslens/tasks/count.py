@@ -11,7 +11,13 @@ import torch
 
 from poslens.errors import InputError
 from poslens.tasks.base import Batch, Bound, Task
-from poslens.tasks.fillers import Fillers, draw_words, require_kind, require_whole
+from poslens.tasks.fillers import (
+    Fillers,
+    draw_words,
+    require_kind,
+    require_whole,
+    surround,
+)
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,10 @@ class Count(Task):
         ranks_BL = draw_words(size, sizes.length, 0, sizes.length - 1, False, generator)
         tokens_BL = torch.where(ranks_BL < labels_B[:, None], triggers_BL, fillers_BL)
         return Batch(tokens_BL, torch.full((size,), sizes.length), labels_B)
+
+    def lengthen(self, batch: Batch, extra: int, generator: torch.Generator) -> Batch:
+        """Fillers before and after, as many on either side as chance will have it."""
+        return surround(batch, extra, self.settings.triggers + 1, self.settings.words, generator)
 
     def baseline(self) -> Bound:
         """Chance: all sequences are equally long."""

@@ -14,7 +14,13 @@ from torch import Tensor
 from poslens.errors import InputError
 from poslens.tasks.base import PAD, Batch, Bound, Task
 from poslens.tasks.data import generator_for
-from poslens.tasks.fillers import Fillers, draw_words, require_kind, require_whole
+from poslens.tasks.fillers import (
+    Fillers,
+    draw_words,
+    require_kind,
+    require_whole,
+    surround,
+)
 from poslens.tasks.posterior import distance_posterior
 
 FIRST_TRIGGER, SECOND_TRIGGER = 1, 2
@@ -98,6 +104,10 @@ class Distance(Task):
         clean = self.settings.fillers == "clean"
         first = SECOND_TRIGGER + 1 if clean else 1
         return draw_words(rows, length, first, self.settings.words, clean, generator)
+
+    def lengthen(self, batch: Batch, extra: int, generator: torch.Generator) -> Batch:
+        """Fillers before and after, as many on either side as chance will have it."""
+        return surround(batch, extra, SECOND_TRIGGER + 1, self.settings.words, generator)
 
     def baseline(self) -> Bound:
         """Exact, over all (before, between, after).

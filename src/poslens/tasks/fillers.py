@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from poslens.errors import InputError
+from poslens.tasks.base import PAD, Batch
 
 Fillers = Literal["clean", "published"]
 KINDS = ("clean", "published")
@@ -36,3 +37,28 @@ def draw_words(
     # The order of random keys is a random permutation; in float64 because ties would bias it.
     keys = torch.rand(rows, last - first + 1, generator=generator, dtype=torch.float64)
     return first + keys.topk(length, dim=1).indices
+
+
+def surround(batch: Batch, extra: int, first: int, last: int, generator: torch.Generator) -> Batch:
+    """Each sequence with `extra` words from `first` to `last` around it, drawn with replacement.
+
+    How many of them stand before it is uniform from 0 to `extra`. Raises InputError for a negative
+    number, and where there is no such word.
+    """
+    require_whole("number of extra words", extra, least=0)
+    if first > last:
+        raise InputError(
+            "sequences cannot be lengthened: the vocabulary has no word that says "
+            "nothing; use more words"
+        )
+    size, longest = batch.tokens_BL.shape
+    before_B1 = torch.randint(0, extra + 1, (size, 1), generator=generator)
+    fillers_BL = draw_words(size, longest + extra, first, last, True, generator)
+    steps_L = torch.arange(longest + extra)
+    old_BL = steps_L - before_B1
+    inside_BL = (old_BL >= 0) & (old_BL < batch.lengths_B[:, None])
+    tokens_BL = batch.tokens_BL.gather(1, old_BL.clamp(0, longest - 1))
+    tokens_BL = torch.where(inside_BL, tokens_BL, fillers_BL)
+    lengths_B = batch.lengths_B + extra
+    tokens_BL = tokens_BL.masked_fill(steps_L >= lengths_B[:, None], PAD)
+    return Batch(tokens_BL, lengths_B, batch.labels_B)
