@@ -9,6 +9,7 @@ import pytest
 
 from poslens.claims import CLAIMS
 from poslens.encodings import ENCODINGS
+from poslens.experiments import corrections as grid
 from poslens.experiments.profiles import PROFILES
 from poslens.experiments.rates import COLUMNS, NEAR_BEST
 from poslens.model import STUDY
@@ -171,3 +172,28 @@ def test_lengths_tells_accuracy_by_length(poslens: Callable, run: Path) -> None:
     first, third = (rows[index]["accuracy"] for index in (0, 2))
     assert out == f"rope on distance, seed 0: accuracy 1x {first:.3f}, 3x {third:.3f}\n"
     assert "factors are (0,)" in poslens("lengths", run, "--factors", "0").line
+
+
+def test_corrections_tell_the_claims_under_each_switch(
+    poslens: Callable, in_process: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = grid.corrections
+    monkeypatch.setattr(
+        grid,
+        "corrections",
+        lambda profile: {
+            name: own for name, own in every(profile).items() if name in ("standard", "slopes")
+        },
+    )
+    asked = ("corrections", "--profile", "smoke", "--schemes", "alibi", "--tasks", "distance")
+    done = poslens(*asked, "--out", "c")
+    assert done.code == 0, done.err
+    assert in_process == ["alibi-distance-seed0"] * 2
+    heading, standard, slopes, path = done.out.splitlines()
+    assert heading.split()[:3] == ["correction", "C1", "C2"]
+    assert (standard.split()[0], slopes.split()[0]) == ("standard", "slopes")
+    assert path == "c/corrections.csv"
+    rows = json.loads(poslens(*asked, "--out", "c", "--json").out)
+    assert len(in_process) == 2  # kept
+    assert pl.read_csv(path)["verdict"].to_list() == [row["verdict"] for row in rows]
+    assert "the study's code has no 'kerple'" in poslens(*asked[:4], "kerple").line

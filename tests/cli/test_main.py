@@ -37,7 +37,7 @@ def test_help_names_every_command(poslens: Callable, arguments: tuple[str, ...])
     done = poslens(*arguments)
     assert (done.code, done.err) == (0, "")
     for name, what in COMMANDS.items():
-        assert f"  {name:<11}{what}\n" in done.out
+        assert f"  {name:<13}{what}\n" in done.out
     assert "poslens reproduce --profile smoke" in done.out
 
 

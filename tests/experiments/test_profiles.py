@@ -19,7 +19,7 @@ def test_every_profile_is_the_whole_grid_and_its_models_can_be_built(
 ) -> None:
     profile = profile_named(name)
     cells = profile.cells(Rates())
-    more = ("rope@2", "rope@4") if name == "standard" else ()
+    more = {"standard": ("rope@2", "rope@4"), "small": ("rope@2",)}.get(name, ())
     assert profile.schemes == STUDY + more
     of_a_seed = 2 * len(profile.schemes)
     assert len({cell.name for cell in cells}) == of_a_seed * len(profile.seeds) == len(cells)
@@ -102,7 +102,7 @@ def test_a_task_that_the_profile_does_not_set_is_named() -> None:
 
 
 def test_an_unknown_profile_is_named() -> None:
-    with pytest.raises(InputError, match="unknown profile 'quikc'; there are: smoke, quick"):
+    with pytest.raises(InputError, match="unknown profile 'quikc'; there are: smoke, small, quick"):
         profile_named("quikc")
 
 

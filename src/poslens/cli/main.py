@@ -14,6 +14,7 @@ COMMANDS = {
     "decompose": "split attention logits into named terms of position and content",
     "check": "judge positional-encoding code: is it right, and what is it",
     "claims": "register predictions of your own before a run, and score them",
+    "corrections": "judge the claims with one oddity of the study's code at a time",
     "report": "rebuild the report of a folder from its result files",
     "tune": "find the learning rate of every scheme and task over one grid",
     "data": "write sequences of a task as Parquet",
@@ -26,7 +27,7 @@ A lens for positional information in Transformers: train, take apart and ablate 
 where position enters, which heads carry it, and whether one head carries it all.
 
 commands:
-{chr(10).join(f"  {name:<11}{what}" for name, what in COMMANDS.items())}
+{chr(10).join(f"  {name:<13}{what}" for name, what in COMMANDS.items())}
 
 Start with   poslens reproduce --profile smoke --out runs/smoke   (under a minute), then
              poslens reproduce                                    (all schemes, 15 minutes).

@@ -55,6 +55,8 @@ class Bars(Watch):
         self.total, self.done = len(cells), len(cells) - len(missing)
         if self.done:
             self.console.print(f"{self.done} of {self.total} runs are finished and kept")
+        if self.grid is not None:
+            self.progress.remove_task(self.grid)
         self.grid = self.progress.add_task(
             "all runs", total=self.total, completed=self.done, state=""
         )

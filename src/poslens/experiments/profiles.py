@@ -1,6 +1,7 @@
 """Profiles: how large the study is run, as one dataclass each.
 
 smoke     under a minute, everything once: for tests and to see that it works
+small     three seeds of everything on short sequences: to compare many settings
 quick     the default: all schemes, both tasks, one seed, a laptop with two cores, 15 minutes
 standard  three seeds, longer sequences, RoPE on 2 and 4 heads too: hours on a CPU, minutes on a GPU
 paper     the published sizes: a GPU
@@ -82,9 +83,11 @@ def select(
 
 
 SMALL = ModelSettings(layers=3, heads=8, width=64, feedforward=128)
+SMALLER = ModelSettings(layers=2, heads=4, width=64, feedforward=128)
 PUBLISHED = ModelSettings(layers=6, heads=16, width=256, feedforward=512)
 
 _quick = TrainingSettings(sequences=80_000, batch=128)
+_small = TrainingSettings(sequences=40_000, batch=128, evaluation=2048)
 _standard = TrainingSettings(sequences=160_000, batch=128, evaluations=80)
 _smoke = TrainingSettings(
     sequences=256, batch=32, evaluations=4, validation=64, evaluation=128, learning_rate=3e-3
@@ -105,6 +108,15 @@ PROFILES = {
             ModelSettings(layers=2, heads=4, width=32, feedforward=64),
             {"distance": _smoke, "count": _smoke},
             tuned=False,
+        ),
+        Profile(
+            "small",
+            (*STUDY, "rope@2"),
+            {"distance": {"between": 12, "aside": 5}, "count": {"length": 24, "most": 20}},
+            (0, 1, 2),
+            SMALLER,
+            {"distance": _small, "count": _small},
+            tuned=True,
         ),
         Profile(
             "quick",

@@ -28,6 +28,38 @@ class Preset:
     task: Values = field(default_factory=lambda: {"fillers": "published"})
     training: Values = field(default_factory=lambda: {"betas": (0.98, 0.9), "weight_decay": 1e-5})
 
+    def only(self, switch: str) -> "Preset | None":
+        """What one switch of `SWITCHES` sets in it; None where that is nothing."""
+        wanted = {*SWITCHES[switch]}
+
+        def kept(values: Values, where: str) -> Values:
+            return {name: it for name, it in values.items() if f"{where}.{name}" in wanted}
+
+        parts = {part: kept(own, f"parts.{part}") for part, own in self.parts.items()}
+        found = Preset(
+            kept(self.model, "model"),
+            {part: own for part, own in parts.items() if own},
+            kept(self.task, "task"),
+            kept(self.training, "training"),
+        )
+        return found if any(vars(found).values()) else None
+
+
+# What each switch sets, when it is thrown alone: every setting of a preset belongs to one of them.
+SWITCHES: dict[str, tuple[str, ...]] = {
+    "memory": ("model.memory_from_embeddings",),
+    "table": ("model.extra_table", "parts.sinusoidal.layout"),
+    "slopes": ("parts.alibi.slopes",),
+    "fillers": ("task.fillers",),
+    "offsets": ("parts.t5.exact", "model.bias_per_layer"),
+    "query": ("parts.mla.shared_rotary_query",),
+    "step": ("parts.rope.step",),
+    "padding": ("model.mask_padding",),
+    "norm": ("model.final_norm",),
+    "dropout": ("model.dropout",),
+    "activation": ("model.activation",),
+    "optimiser": ("training.betas", "training.weight_decay"),
+}
 
 _MULTI_HEAD = {
     "memory_from_embeddings": True,
