@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from poslens.claims import CLAIMS, accuracy, base, deposit
+from poslens.claims import CLAIMS, accuracy, base, deposit, extrapolation
 from poslens.experiments import rates
 from poslens.heads import concentration, effects, intervals, set_tables, sets
 
@@ -27,7 +27,10 @@ def constants(module: ModuleType) -> dict[str, float]:
     }
 
 
-MODULES = (intervals, concentration, effects, sets, set_tables, base, accuracy, deposit, rates)
+MODULES = (
+    *(intervals, concentration, effects, sets, set_tables, base, accuracy, deposit, rates),
+    extrapolation,
+)
 
 
 @pytest.mark.parametrize("module", MODULES)
