@@ -102,6 +102,40 @@ def test_tables_of_a_later_version_with_more_columns_are_read(tmp_path: Path) ->
     assert results.read(tmp_path).labels.columns == [*results.KEY, *results.LABELS]
 
 
+def test_collected_runs_read_the_same_and_hold_no_weights(tmp_path: Path) -> None:
+    for scheme, seed in (("rope", 1), ("alibi", 0), ("rope", 0)):
+        run = make_run(tmp_path / "runs", scheme, "distance", seed)
+        (run / "environment.json").write_text(json.dumps({"commit": f"{scheme}{seed}"}))
+        (run / "model.safetensors").write_bytes(b"weights")
+    (make_run(tmp_path / "runs", "t5") / "summary.parquet").unlink()  # unfinished
+    (tmp_path / "runs" / "experiment.json").write_text('{"profile": "mine"}')
+    out = tmp_path / "deep" / "kept"
+    results.collect(tmp_path / "runs", out)
+    before, after = results.read(tmp_path / "runs"), results.read(out)
+    for name in results.RUN_TABLES:
+        assert getattr(after, name).equals(getattr(before, name)), name
+    described = results.described_runs(out)
+    assert [results.run_key(it["config"]) for it in described] == [
+        *(("alibi", "distance", 0), ("rope", "distance", 0), ("rope", "distance", 1)),
+    ]
+    assert [it["environment"]["commit"] for it in described] == ["alibi0", "rope0", "rope1"]
+    files = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert set(files) == {"summary.parquet", "labels.parquet", "runs.json", "experiment.json"}
+    results.collect(tmp_path / "runs", out)  # again: the same bytes
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == files
+
+
+def test_what_cannot_be_collected_is_named(tmp_path: Path) -> None:
+    (make_run(tmp_path / "runs") / "summary.parquet").unlink()
+    with pytest.raises(InputError, match="holds no finished run; train one first"):
+        results.collect(tmp_path / "runs", tmp_path / "out")
+    make_run(tmp_path / "runs", "alibi")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds something else than collected results; choose"):
+        results.collect(tmp_path / "runs", tmp_path / "out")
+
+
 def damage_bytes(path: Path) -> None:
     path.write_bytes(random.Random(0).randbytes(200))
 

@@ -115,7 +115,9 @@ def test_beginnings_are_those_of_all_runs_finished_or_not(tmp_path: Path) -> Non
     def run(name: str, scheme: str, environment: str | None) -> None:
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "config.json").write_text(json.dumps({"scheme": scheme, "task": "count"}))
+        (folder / "config.json").write_text(
+            json.dumps({"scheme": scheme, "task": "count", "seed": 0})
+        )
         if environment is not None:
             (folder / "environment.json").write_text(environment)
 

@@ -197,3 +197,15 @@ def test_corrections_tell_the_claims_under_each_switch(
     assert len(in_process) == 2  # kept
     assert pl.read_csv(path)["verdict"].to_list() == [row["verdict"] for row in rows]
     assert "the study's code has no 'kerple'" in poslens(*asked[:4], "kerple").line
+
+
+def test_collected_results_give_the_same_report(poslens: Callable, run: Path) -> None:
+    done = poslens("collect", run.parent, "--out", "kept")
+    assert (done.code, done.out) == (0, "kept\n")
+    for folder in (run.parent, Path("kept")):
+        assert poslens("report", folder).code == 0
+    assert Path("kept/summary.md").read_text() == (run.parent / "summary.md").read_text()
+    assert Path("kept/report.html").read_text() == (run.parent / "report.html").read_text()
+    Path("other").mkdir()
+    (Path("other") / "mine").write_text("")
+    assert "choose another" in poslens("collect", run.parent, "--out", "other").line

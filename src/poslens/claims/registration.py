@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from poslens.claims.base import Cell
 from poslens.errors import InputError
+from poslens.results import described_runs
 
 Label = Literal[
     "registered before its runs began",
@@ -157,13 +158,10 @@ def standing(values: dict[str, Any], where: str, began: Iterable[datetime | None
 
 def beginnings(folder: Path) -> dict[Cell, list[datetime | None]]:
     """When each run of `folder` began, finished or not; None where it is not noted."""
-    runs = [folder] if (folder / "config.json").exists() else sorted(folder.iterdir())
     found: dict[Cell, list[datetime | None]] = {}
-    for run in runs:
-        config = _json(run / "config.json")
-        if "scheme" in config and "task" in config:
-            cell = Cell(config["scheme"], config["task"])
-            found.setdefault(cell, []).append(_time(_json(run / "environment.json")))
+    for it in described_runs(folder):
+        cell = Cell(it["config"]["scheme"], it["config"]["task"])
+        found.setdefault(cell, []).append(_time(it["environment"]))
     return found
 
 
@@ -173,15 +171,6 @@ def _time(environment: dict[str, Any]) -> datetime | None:
     except ValueError:
         return None
     return time if time.tzinfo is not None else None
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """A file's JSON object; empty where there is none, or none that can be read."""
-    try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _now() -> datetime:

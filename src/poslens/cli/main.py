@@ -16,6 +16,7 @@ COMMANDS = {
     "claims": "register predictions of your own before a run, and score them",
     "corrections": "judge the claims with one oddity of the study's code at a time",
     "report": "rebuild the report of a folder from its result files",
+    "collect": "keep the results of many runs as a few small files",
     "tune": "find the learning rate of every scheme and task over one grid",
     "data": "write sequences of a task as Parquet",
     "list": "show the schemes, encodings, tasks, profiles and claims there are",

@@ -1,6 +1,5 @@
 """What was run, on what, and what is still missing: read from the folder's JSON files."""
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ import polars as pl
 
 from poslens.claims.words import listed, title
 from poslens.report.style import duration, number, task_rank, task_title, tasks_of
-from poslens.results import KEY, Tables
+from poslens.results import KEY, Tables, described_runs, read_object, run_key
 
 Run = tuple[str, str, int]
 ENVIRONMENT = (
@@ -29,26 +28,12 @@ class Provenance:
 
 
 def read_provenance(folder: Path) -> Provenance:
-    """Read experiment.json, and each run's config.json and environment.json, where they exist."""
-    runs = [folder] if (folder / "config.json").exists() else sorted(folder.iterdir())
-    configs, environments = {}, {}
-    for run in runs:
-        config = _json(run / "config.json")
-        if not set(KEY) <= set(config):
-            continue
-        key = (config["scheme"], config["task"], config["seed"])
-        configs[key] = config
-        environments[key] = _json(run / "environment.json")
-    return Provenance(_json(folder / "experiment.json"), configs, environments)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """A file's JSON object; empty where there is none, or none that can be read."""
-    try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    """What the runs of a folder were, and the experiment they belong to, as far as it is told."""
+    runs = {run_key(it["config"]): it for it in described_runs(folder)}
+    configs, environments = (
+        {key: it[name] for key, it in runs.items()} for name in ("config", "environment")
+    )
+    return Provenance(read_object(folder / "experiment.json"), configs, environments)
 
 
 def profile(found: Provenance) -> str:

@@ -1,0 +1,65 @@
+"""Many runs' results as one folder of a few small files, to be kept and read like the runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from poslens.errors import InputError
+from poslens.results.folders import RUNS, read
+from poslens.results.schemas import KEY, RUN_TABLES
+
+EXPERIMENT = "experiment.json"
+
+
+def collect(folder: Path, out: Path) -> None:
+    """Keep the results of the finished runs below `folder` in `out`, without weights and clocks.
+
+    Writes a Parquet file for each table that is not empty, `runs.json` (configuration and
+    environment of each run) and the folder's experiment.json. Raises InputError as `read` does,
+    where no run is finished, and where `out` holds something else.
+    """
+    tables = read(folder)
+    if tables.summary.is_empty():
+        raise InputError(f"{folder} holds no finished run; train one first")
+    if out.exists() and any(out.iterdir()) and not (out / RUNS).exists():
+        raise InputError(f"{out} holds something else than collected results; choose another")
+    out.mkdir(parents=True, exist_ok=True)
+    finished = set(tables.summary.select(*KEY).rows())
+    kept = [it for it in described_runs(folder) if run_key(it["config"]) in finished]
+    kept.sort(key=lambda it: run_key(it["config"]))
+    for name in RUN_TABLES:
+        table, path = getattr(tables, name), out / f"{name}.parquet"
+        if table.is_empty():
+            path.unlink(missing_ok=True)
+        else:
+            table.write_parquet(path)
+    for name, value in ((RUNS, kept), (EXPERIMENT, read_object(folder / EXPERIMENT))):
+        if value:
+            (out / name).write_text(json.dumps(value, indent=1) + "\n")
+
+
+def described_runs(folder: Path) -> list[dict[str, dict[str, Any]]]:
+    """`config` and `environment` of each run below a folder, what cannot be read left out."""
+    if (folder / RUNS).exists():
+        found: list[dict[str, dict[str, Any]]] = json.loads((folder / RUNS).read_text())
+        return found
+    runs = [folder] if (folder / "config.json").exists() else sorted(folder.iterdir())
+    described = [
+        {name: read_object(run / f"{name}.json") for name in ("config", "environment")}
+        for run in runs
+    ]
+    return [it for it in described if set(KEY) <= set(it["config"])]
+
+
+def run_key(config: dict[str, Any]) -> tuple[str, str, int]:
+    """Scheme, task and seed of a run."""
+    return config["scheme"], config["task"], config["seed"]
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A file's JSON object; empty where there is none, or none that can be read."""
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
