@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +32,14 @@ TASKS = {
     "distance": (20, 1 / 20, 0.2083, "words", 2),
     "count": (31, 1 / 31, 1 / 31, "triggers", 0),
 }
+# Share of a head's effect that is position's: all of it, none of it (content), more than it.
+POSITION = {"rope": (0.0, 1.0, 3.0, 1.0, 0.5, 1.0, 0.0, 0.5)}
 LAYERS, HEADS, EVALUATED, BUDGET = 3, 8, 4096, 64_000
+METRICS = {"accuracy": 1, "loss": 3, "margin": 5}
 
 
-def make_run(folder: Path, scheme: str, task: str, seed: int, ablated: bool = True) -> Path:
-    """One finished run with every table; without the ablation's where not `ablated`."""
+def make_run(folder: Path, scheme: str, task: str, seed: int, early: bool = False) -> Path:
+    """One finished run with every table; with zeroed heads alone where it is an `early` one."""
     rng = np.random.default_rng([sum(map(ord, scheme)), len(task), seed])
     run = folder / f"{scheme.replace('/', '')}-{task}-seed{seed}"
     run.mkdir(parents=True)
@@ -74,8 +78,7 @@ def make_run(folder: Path, scheme: str, task: str, seed: int, ablated: bool = Tr
             for label, (n, k) in enumerate(zip(counts, right, strict=True))
         ],
     )
-    if ablated:
-        make_ablation(run, scheme, task, accuracy, baseline, rng)
+    make_ablation(run, scheme, task, accuracy, baseline, rng, early)
     write_table(
         run,
         "summary",
@@ -93,35 +96,104 @@ def make_run(folder: Path, scheme: str, task: str, seed: int, ablated: bool = Tr
 
 
 def make_ablation(
-    run: Path, scheme: str, task: str, accuracy: float, baseline: float, rng: np.random.Generator
+    run: Path,
+    scheme: str,
+    task: str,
+    accuracy: float,
+    baseline: float,
+    rng: np.random.Generator,
+    early: bool,
 ) -> None:
-    effects, layers = [], []
+    falls_AH = []
     for layer in range(LAYERS):
         size = 0.02 if scheme == "nope" and task == "distance" else 0.35 / (layer + 1)
-        falls = size * rng.random(HEADS) ** 3 - 0.004
+        falls_AH.append(size * rng.random(HEADS) ** 3 - 0.004)
         if layer == 0 and task == "distance" and scheme in FIRST_LAYER:
-            falls = np.array(FIRST_LAYER[scheme])
-        everything = max((accuracy - baseline) * (1 - layer / 10), float(falls.max()) + 0.02)
-        for metric, scale, intact in (("accuracy", 1, accuracy), ("loss", 3, 3 * (1 - accuracy))):
-            for head, fall in [*enumerate(falls.tolist()), (-1, everything)]:
-                effects.append(
-                    {
-                        **{"layer": layer, "head": head, "target": "head", "method": "zero"},
-                        **{"metric": metric, "intact": intact, "effect": scale * fall},
-                        **{"low": scale * (fall - 0.006), "high": scale * (fall + 0.006)},
-                        **{"p": 0.9 if abs(fall) < 0.006 else 1e-9, "sequences": EVALUATED},
-                        "holm_low": scale * (fall - 0.009),
-                        "holm_high": scale * (fall + 0.009),
-                    }
-                )
-            layers.append(concentrate(falls, layer, metric, scale, everything))
+            falls_AH[0] = np.array(FIRST_LAYER[scheme])
+    zeroed = np.stack(falls_AH)
+    room = accuracy - baseline
+    layers = [
+        max(room * (1 - layer / 10), float(falls.max()) + 0.02)
+        for layer, falls in enumerate(zeroed)
+    ]
+    metrics = ["accuracy", "loss"] if early else list(METRICS)
+    effects = effect_rows(zeroed, layers, None if early else room, "head", "zero", metrics)
+    shares = [
+        concentrate(falls, layer, metric, layers[layer], "head", "zero")
+        for layer, falls in enumerate(zeroed)
+        for metric in metrics
+    ]
+    if early:
+        write_table(run, "effects", effects)
+        write_table(run, "concentration", shares)
+        return
+    for method, scale in (("mean", 0.8), ("resample", 0.9)):
+        effects += effect_rows(scale * zeroed, layers, room, "head", method, ["accuracy"])
+    if scheme == "nope":
+        shares += [undefined(layer, metric) for layer in range(LAYERS) for metric in metrics]
+    else:
+        part = np.array(POSITION.get(scheme, rng.choice([0.0, 0.5, 1.0], HEADS)))
+        moved, lost = zeroed * part, max(room * 0.95, 0.02)
+        floors = [lost * (1 - layer / 5) for layer in range(LAYERS)]
+        effects += effect_rows(moved, floors, lost, "position", "none", metrics)
+        for method, scale in (("mean", 0.7), ("resample", 1.1)):
+            effects += effect_rows(scale * moved, floors, lost, "position", method, ["accuracy"])
+        shares += [
+            concentrate(falls, layer, metric, lost, "position", "none")
+            for layer, falls in enumerate(moved)
+            for metric in metrics
+        ]
+        sets = make_sets(moved, accuracy, lost, "position", "none", floors)
+        if scheme == "rope":
+            zeroed_sets = make_sets(zeroed, accuracy, room, "head", "zero", layers)
+            sets = {name: rows + zeroed_sets[name] for name, rows in sets.items()}
+        for name, rows in sets.items():
+            write_table(run, name, rows)
+    published = {"published loop": zeroed + 0.03 * np.arange(LAYERS)[:, None]}
+    published["published data"] = zeroed - 0.01
+    if scheme == "mla":
+        published["published columns"] = (
+            np.where(np.arange(HEADS) < HEADS // 2, 0.12, 0.0) + 0 * zeroed
+        )
+    for method, falls_AH in published.items():
+        effects += effect_rows(falls_AH, layers, None, "head", method, ["accuracy", "loss"])
     write_table(run, "effects", effects)
-    write_table(run, "concentration", layers)
+    write_table(run, "concentration", shares)
+
+
+def effect_rows(
+    falls_AH: np.ndarray,
+    layers: list[float],
+    model: float | None,
+    target: str,
+    method: str,
+    metrics: list[str],
+) -> list[dict[str, object]]:
+    """Effects of heads, of whole layers, and of the whole model where it was measured."""
+    intact = 0.9
+    places = [
+        (layer, head, float(falls_AH[layer, head])) for layer, head in np.ndindex(falls_AH.shape)
+    ]
+    places += [(layer, -1, fall) for layer, fall in enumerate(layers)]
+    places += [] if model is None else [(-1, -1, model)]
+    return [
+        {
+            **{"layer": layer, "head": head, "target": target, "method": method},
+            **{"metric": metric, "intact": intact, "effect": METRICS[metric] * fall},
+            **{"low": METRICS[metric] * (fall - 0.006), "high": METRICS[metric] * (fall + 0.006)},
+            **{"p": 0.9 if abs(fall) < 0.006 else 1e-9, "sequences": EVALUATED},
+            "holm_low": METRICS[metric] * (fall - 0.009),
+            "holm_high": METRICS[metric] * (fall + 0.009),
+        }
+        for metric in metrics
+        for layer, head, fall in places
+    ]
 
 
 def concentrate(
-    falls: np.ndarray, layer: int, metric: str, scale: float, lost: float
+    falls: np.ndarray, layer: int, metric: str, lost: float, target: str, method: str
 ) -> dict[str, object]:
+    scale = METRICS[metric]
     counted = np.where(falls > 0.009, falls, 0)
     total = counted.sum()
     share = counted / total if total else np.full(HEADS, np.nan)
@@ -130,7 +202,7 @@ def concentrate(
     deposit = first > 0.3 * lost and second < first / 3 and effective < 2
     verdict = "undecidable" if lost < 0.3 else "deposit" if deposit else "spread"
     return {
-        **{"layer": layer, "target": "head", "method": "zero", "metric": metric, "heads": HEADS},
+        **{"layer": layer, "target": target, "method": method, "metric": metric, "heads": HEADS},
         **{"counted": int((counted > 0).sum()), "top_head": int(falls.argmax())},
         **{"top_share": top, "top_share_low": top - 0.02, "top_share_high": top + 0.02},
         **{"effective_heads": effective, "effective_heads_low": effective - 0.1},
@@ -141,13 +213,70 @@ def concentrate(
     }
 
 
+def undefined(layer: int, metric: str) -> dict[str, object]:
+    """The row of a model that has no position in its attention."""
+    row = concentrate(np.zeros(HEADS), layer, metric, 0.0, "position", "none")
+    numbers = {name: float("nan") for name, value in row.items() if isinstance(value, float)}
+    return {**row, **numbers, "top_head": None, "verdict": "undefined"}
+
+
+def make_sets(
+    falls_AH: np.ndarray,
+    accuracy: float,
+    lost: float,
+    target: str,
+    method: str,
+    floors: list[float],
+) -> dict[str, list[dict[str, object]]]:
+    """Curves of heads kept, a greedy path that ends at the floor or short of it, and pairs."""
+    edit = {"target": target, "method": method, "sequences": EVALUATED // 2}
+    kept = [
+        {
+            **{**edit, "layer": layer, "kept": k, "head": int(order[k - 1]) if k else -1},
+            **{"accuracy": value, "low": value - 0.015, "high": value + 0.015},
+        }
+        for layer, falls in enumerate(falls_AH)
+        for order in [np.argsort(-falls)]
+        for k in range(HEADS + 1)
+        for value in [accuracy - floors[layer] * (1 - k / HEADS) ** (1 + 3 / (1 + layer))]
+    ]
+    ranked = [divmod(int(place), HEADS) for place in np.argsort(-falls_AH.ravel())]
+    reached = falls_AH.max() > 0.5
+    steps = 3 if reached else 12
+    path = [accuracy - lost * (1 - 0.25**k if reached else k / 20) for k in range(steps + 1)]
+    count = (2.0, 2.0, 3.0) if reached else (float("inf"), 11.0, float("inf"))
+    needed = [
+        {
+            **{**edit, "step": k, "accuracy": value, "floor": accuracy - lost},
+            **dict(zip(("layer", "head"), ranked[k - 1] if k else (-1, -1), strict=True)),
+            **dict(zip(("count", "count_low", "count_high"), count, strict=True)),
+        }
+        for k, value in enumerate(path)
+    ]
+    excesses = (0.13, -0.24, 0.05, 0.004, -0.013, 0.0)
+    pairs = [
+        {
+            **{**edit, "layer": first[0], "head": first[1]},
+            **{"other_layer": second[0], "other_head": second[1]},
+            **{"together": float(falls_AH[first] + falls_AH[second]) + excess},
+            **{"excess": excess, "low": excess - 0.02, "high": excess + 0.02},
+        }
+        for (first, second), excess in zip(combinations(ranked[:4], 2), excesses, strict=True)
+    ]
+    return {"sufficiency": kept, "necessity": needed, "interactions": pairs}
+
+
 def make_experiment(
     folder: Path,
     schemes: Iterable[str] = SCHEMES,
     tasks: Iterable[str] = ("distance", "count"),
     seeds: Iterable[int] = (0,),
+    early: bool = False,
 ) -> Path:
-    """A whole experiment: every scheme on every task from every seed."""
+    """A whole experiment: every scheme on every task from every seed.
+
+    An `early` one has the tables of folders made before edits other than zeroing a head.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     schemes, tasks, seeds = list(schemes), list(tasks), list(seeds)
     asked = {"profile": "quick", "schemes": schemes, "tasks": tasks, "seeds": seeds}
@@ -155,7 +284,7 @@ def make_experiment(
     for scheme in schemes:
         for task in tasks:
             for seed in seeds:
-                make_run(folder, scheme, task, seed)
+                make_run(folder, scheme, task, seed, early)
     return folder
 
 
@@ -169,6 +298,12 @@ def make() -> Callable[..., Path]:
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nine schemes, two tasks, one seed. Shared: tests must not change it but by `build`."""
     return make_experiment(tmp_path_factory.mktemp("quick"))
+
+
+@pytest.fixture(scope="session")
+def early(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `quick`, from before there were other edits than zero. Shared like it."""
+    return make_experiment(tmp_path_factory.mktemp("early"), early=True)
 
 
 @pytest.fixture(scope="session")

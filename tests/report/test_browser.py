@@ -12,6 +12,12 @@ from poslens.report import build
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 WIDTHS = (1280, 390)
+# Panels and the place in them that the mouse goes to.
+HOVERED = {
+    "#heads-distance-3": {"x": 100, "y": 30},
+    "#positions-distance-3": {"x": 100, "y": 30},
+    "#kept-count-0-0": {"x": 160, "y": 90},
+}
 
 pytestmark = [
     pytest.mark.slow,
@@ -65,13 +71,22 @@ def seen(
         page.on("pageerror", lambda it: complaints.append(str(it)))
         page.goto(page_file.as_uri())
         page.wait_for_function(
+            "[...document.querySelectorAll('.panel')].every((it) => it.querySelector('svg')"
+            " || it.closest('details:not([open])'))"
+        )
+        # The tables and panels that are closed at first count too.
+        page.evaluate("document.querySelectorAll('main details').forEach((it) => it.open = true)")
+        page.wait_for_function(
             "[...document.querySelectorAll('.panel')].every((it) => it.querySelector('svg'))"
         )
         found = page.evaluate(READ)
         shot = tmp_path_factory.mktemp("screenshots") / f"{request.param}.png"
         page.screenshot(path=shot, full_page=True)
-        page.hover("#heads-distance-0", position={"x": 120, "y": 30})
-        told = page.text_content("#heads-distance-0 .hovertext")
+        told = {}
+        for panel, place in HOVERED.items():
+            page.hover(panel, position=place)
+            page.wait_for_selector(f"{panel} .hovertext")
+            told[panel] = page.text_content(f"{panel} .hovertext")
         browser.close()
     return {**found, "told": told, "requests": requests, "complaints": complaints, "shot": shot}
 
@@ -91,7 +106,7 @@ def test_nothing_scrolls_sideways(seen: dict[str, Any]) -> None:
 
 
 def test_every_panel_is_drawn_and_its_axes_name_their_units(seen: dict[str, Any]) -> None:
-    assert len(seen["panels"]) >= 24
+    assert len(seen["panels"]) >= 60
     for panel in seen["panels"]:
         assert panel["drawn"] > 0, panel["id"]
         assert len(panel["titles"]) == 2
@@ -126,13 +141,45 @@ def overlap(first: list[float], second: list[float], slack: float = 2.0) -> bool
     return width > slack and height > slack
 
 
-def test_hovering_over_a_head_tells_its_effect_with_the_interval(seen: dict[str, Any]) -> None:
-    number = r"−?\d+\.\d+"
+NUMBER = r"−?\d+\.\d+"
+
+
+@pytest.mark.parametrize(
+    ("panel", "others"),
+    [
+        ("#heads-distance-3", ("output at its mean", "output of another sequence")),
+        ("#positions-distance-3", ("kernel at its mean", "positions permuted")),
+    ],
+)
+def test_hovering_over_a_head_tells_its_effects_with_intervals(
+    seen: dict[str, Any], panel: str, others: tuple[str, str]
+) -> None:
     expected = (
-        rf"layer \d, head \daccuracy falls by {number} points \({number} to {number}\)"
-        rf"loss rises by {number} nats \({number} to {number}\)"
+        rf"layer \d, head \daccuracy falls by {NUMBER} points \({NUMBER} to {NUMBER}\)"
+        rf"loss rises by {NUMBER} nats \({NUMBER} to {NUMBER}\)"
+        rf"margin falls by {NUMBER} nats \({NUMBER} to {NUMBER}\)"
+    ) + "".join(rf"{name}: {NUMBER} points \({NUMBER} to {NUMBER}\)" for name in others)
+    assert re.fullmatch(expected, seen["told"][panel]), seen["told"]
+
+
+def test_hovering_over_a_curve_tells_the_head_that_was_added(seen: dict[str, Any]) -> None:
+    expected = (
+        rf"(seed \d, )?layer \d: \d kept(, head \d added)?"
+        rf"accuracy {NUMBER}\s% \({NUMBER} to {NUMBER}\)"
     )
-    assert re.fullmatch(expected, seen["told"]), seen["told"]
+    assert re.fullmatch(expected, seen["told"]["#kept-count-0-0"]), seen["told"]
+
+
+def test_maps_of_a_run_stand_side_by_side_where_there_is_room(seen: dict[str, Any]) -> None:
+    boxes = {panel["id"]: panel["box"] for panel in seen["panels"]}
+    head, position = boxes["heads-count-3"], boxes["positions-count-3"]
+    if seen["inner"] == min(WIDTHS):
+        assert position[1] > head[3]
+        assert position[0] == pytest.approx(head[0])
+    else:
+        assert position[0] > head[2]
+        assert position[1] == pytest.approx(head[1])
+    assert position[2] - position[0] == pytest.approx(head[2] - head[0])
 
 
 def test_the_screenshot_is_taken(seen: dict[str, Any]) -> None:

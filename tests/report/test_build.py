@@ -37,7 +37,8 @@ def figures_of(page: str) -> dict[str, Any]:
 
 
 def test_page_and_figures_are_there(quick: Path, page: str) -> None:
-    names = ("accuracy", "curves", "by_distance", "by_count", "heads")
+    names = ["accuracy", "curves", "by_distance", "by_count", "heads"]
+    names += ["heads_and_positions_distance", "heads_and_positions_count"]
     expected = {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
     assert {path.name for path in (quick / "figures").iterdir()} == expected
     assert not list(quick.rglob("*.tmp"))
@@ -48,7 +49,7 @@ def test_page_and_figures_are_there(quick: Path, page: str) -> None:
 def test_every_section_is_there(markup: str) -> None:
     for section in (
         *("findings", "claims", "accuracy", "curves", "labels", "heads"),
-        *("concentration", "runs", "reading"),
+        *("concentration", "sets", "published", "runs", "reading"),
     ):
         assert f'<section id="{section}">' in markup
         assert f'href="#{section}"' in markup
@@ -58,6 +59,10 @@ def test_every_run_has_its_map_and_every_task_its_panels(page: str) -> None:
     names = list(figures_of(page))
     assert sum(name.startswith("heads-distance") for name in names) == 9
     assert sum(name.startswith("heads-count") for name in names) == 9
+    assert sum(name.startswith("positions-distance") for name in names) == 8  # NoPE has none
+    assert sum(name.startswith("kept-distance-0-") for name in names) == 8
+    assert [name for name in names if name.startswith("kept-distance-1-")] == ["kept-distance-1-0"]
+    assert {"against-distance", "right-distance-0", "columns-distance-0"} <= set(names)
     for kind in ("accuracy", "curves", "by-label"):
         assert {f"{kind}-distance", f"{kind}-count"} <= set(names)
 
@@ -79,20 +84,24 @@ def test_the_numbers_of_the_page_are_those_of_the_tables(
     for row in tables.summary.iter_rows(named=True):
         assert percent(row["accuracy"], 2) in markup
         assert number(row["loss"], 3) in markup
-    drawn = [
-        value
-        for name, figure in figures_of(page).items()
-        if name.startswith("heads-")
-        for trace in figure["data"]
-        for line in trace["z"]
-        for value in line
-    ]
-    effects = tables.effects.filter(metric="accuracy")["effect"]
-    assert sorted(drawn) == pytest.approx(sorted(100 * effects))
+    figures = figures_of(page)
+    for kind, target, method in (("heads", "head", "zero"), ("positions", "position", "none")):
+        drawn = [
+            value
+            for name, figure in figures.items()
+            if name.startswith(f"{kind}-")
+            for trace in figure["data"]
+            for line in trace["z"]
+            for value in line
+        ]
+        rows = tables.effects.filter(
+            pl.col("layer") >= 0, target=target, method=method, metric="accuracy"
+        )
+        assert sorted(drawn) == pytest.approx(sorted(100 * rows["effect"]))
     for task in ("distance", "count"):
         dots = [
             x
-            for trace in figures_of(page)[f"accuracy-{task}"]["data"]
+            for trace in figures[f"accuracy-{task}"]["data"]
             if "customdata" in trace
             for x in trace["x"]
         ]
@@ -153,6 +162,29 @@ def test_a_folder_without_ablation_has_no_empty_sections(make: Make, tmp_path: P
     assert '<section id="heads">' not in page
     assert "#concentration" not in page
     assert not (folder / "figures" / "heads.png").exists()
+
+
+def test_an_early_folder_has_its_maps_and_nothing_new(early: Path) -> None:
+    page = build(early).read_text("utf-8")
+    names = list(figures_of(page))
+    assert sum(name.startswith("heads-") for name in names) == 18
+    assert {name.split("-")[0] for name in names} == {"accuracy", "curves", "by", "heads"}
+    for new in ('id="sets"', 'id="published"', 'class="runs"', "Taken away", "its position"):
+        assert new not in page
+    assert "All layers, accuracy and loss</summary>" in page
+    assert not list((early / "figures").glob("heads_and_*"))
+
+
+def test_tables_of_sets_are_shown_one_by_one(make: Make, tmp_path: Path) -> None:
+    folder = make(tmp_path / "runs", schemes=("rope",), tasks=("distance",))
+    run = folder / "rope-distance-seed0"
+    (run / "sufficiency.parquet").unlink()
+    (run / "interactions.parquet").unlink()
+    page = render(read(folder), folder, [])
+    assert "Needed: one head after the other" in page
+    assert "<dt>Enough</dt>" not in page
+    assert "Pairs of heads" not in page
+    assert "kept-" not in "".join(figures_of(page))
 
 
 def test_one_run_alone_has_a_report(make: Make, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from poslens.report.listings import concentration_listing
+from poslens.report.concentration import concentration_listing
 from poslens.results import read
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reading-a-report.md").read_text()

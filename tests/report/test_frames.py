@@ -1,5 +1,6 @@
 """What the figures draw: the frames made from result tables."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -8,7 +9,14 @@ import pytest
 from poslens.report.accuracy import accuracy_frame, references
 from poslens.report.by_label import grid, label_frame
 from poslens.report.curves import ends_frame, mean_frame
-from poslens.report.heads import effect_frame, effect_limits, head_ticks
+from poslens.report.effects import (
+    all_limits,
+    both_frame,
+    effect_frame,
+    effect_limits,
+    every_head,
+)
+from poslens.report.heads import head_ticks
 from poslens.results import Tables, read
 
 
@@ -104,6 +112,53 @@ def test_all_runs_share_one_scale(tables: Tables) -> None:
 def test_noise_stays_pale(tables: Tables) -> None:
     quiet = effect_frame(tables).with_columns(effect=pl.col("effect") / 1000)
     assert effect_limits(quiet)[1] == 10
+
+
+def test_position_effects_are_those_of_position_taken_away(tables: Tables) -> None:
+    rope = effect_frame(tables, "position").filter(scheme="rope", task="distance", layer=0)
+    values = dict(rope["head", "effect"].iter_rows())
+    assert values[1] == 0.53
+    assert values[0] == 0.0
+    assert values[2] == pytest.approx(0.24)
+    other = rope.row(1, named=True)
+    assert other["margin"] == pytest.approx(5 * other["effect"])
+    assert other["mean"] == pytest.approx(0.7 * other["effect"])
+    assert other["resample_low"] == pytest.approx(1.1 * other["effect"] - 0.006)
+
+
+def test_what_all_heads_cost_is_no_cell(tables: Tables) -> None:
+    for target in ("head", "position"):
+        assert min(effect_frame(tables, target)["layer"].to_list()) == 0
+    points, words = every_head(tables, "position")["rope", "distance", 0]
+    model = tables.effects.filter(
+        scheme="rope", task="distance", target="position", layer=-1, method="none"
+    )
+    fall = model.filter(metric="accuracy")["effect"].item()
+    assert points == f"{100 * fall:.1f}"
+    assert words.startswith("position taken away in every head of the model, accuracy falls by")
+    assert ("nope", "distance", 0) not in every_head(tables, "position")
+
+
+def test_both_targets_share_one_scale(tables: Tables) -> None:
+    loud = pl.when(target="position").then(pl.col("effect") * 3).otherwise("effect")
+    louder = replace(tables, effects=tables.effects.with_columns(effect=loud))
+    assert all_limits(louder)[1] > effect_limits(effect_frame(louder))[1]
+
+
+def test_single_heads_have_both_effects_side_by_side(tables: Tables) -> None:
+    both = both_frame(tables, "distance")
+    assert both.height == 8 * 3 * 8
+    row = both.filter(scheme="rope", layer=0, head=0)
+    assert (row["effect"].item(), row["effect_position"].item()) == (0.31, 0.0)
+
+
+def test_an_early_folder_has_no_position_and_no_margin(early: Path) -> None:
+    tables = read(early)
+    assert effect_frame(tables, "position").is_empty()
+    assert both_frame(tables, "distance").is_empty()
+    assert every_head(tables, "head") == {}
+    frame = effect_frame(tables)
+    assert frame["margin"].null_count() == frame["mean"].null_count() == frame.height
 
 
 def test_heads_are_named_as_far_as_there_is_room() -> None:

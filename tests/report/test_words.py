@@ -5,7 +5,13 @@ import polars as pl
 import pytest
 
 from poslens.report.provenance import Provenance, read_provenance
-from poslens.report.words import best_of, findings, first_layer, position_free
+from poslens.report.words import (
+    best_of,
+    findings,
+    first_layer,
+    first_positions,
+    position_free,
+)
 from poslens.results import read
 
 
@@ -71,6 +77,20 @@ def test_first_layers_are_told_by_verdict(quick: Path) -> None:
     assert "takes 87.0 points of accuracy, the next 53.0 points" in text
 
 
+def test_first_positions_are_told_by_verdict(quick: Path) -> None:
+    (text,) = first_positions(read(quick).concentration, "distance")
+    assert text.startswith("Taking from first-layer heads nothing but their position on distance:")
+    assert "deposit in RoPE on 1 head" in text
+    assert "undefined in NoPE." in text
+    assert "position is worth 87.0 points, that of all heads of the model 74.4 points." in text
+
+
+def test_without_position_effects_nothing_is_said_of_them(early: Path) -> None:
+    tables = read(early)
+    assert first_positions(tables.concentration, "distance") == []
+    assert len(findings(tables, read_provenance(early))) == 5
+
+
 def test_seeds_that_differ_are_counted(standard: Path) -> None:
     table = read(standard).concentration
     one = (pl.col("scheme") == "rope") & (pl.col("seed") == 1)
@@ -83,4 +103,4 @@ def test_seeds_that_differ_are_counted(standard: Path) -> None:
 def test_without_ablation_nothing_is_said_of_heads(quick: Path) -> None:
     tables = read(quick)
     assert first_layer(tables.concentration.clear(), "distance") == []
-    assert len(findings(tables, read_provenance(quick))) == 5
+    assert len(findings(tables, read_provenance(quick))) == 7

@@ -4,6 +4,7 @@ import os
 from importlib.resources import files
 from pathlib import Path
 
+import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
@@ -12,11 +13,28 @@ from poslens.errors import InputError
 from poslens.report.accuracy import accuracy_panel
 from poslens.report.by_label import label_panel
 from poslens.report.cards import cards, tally
+from poslens.report.concentration import (
+    concentration_listing,
+    layer_listing,
+    metrics_of,
+    seed_listings,
+)
 from poslens.report.curves import curve_panel
-from poslens.report.heads import effect_frame, effect_limits, head_panels
-from poslens.report.listings import concentration_listing, layer_listing, run_listing
+from poslens.report.effects import all_limits
+from poslens.report.heads import MOST_NUMBERED, head_panels
+from poslens.report.kept import Curves, kept_curves
+from poslens.report.listings import Listing, run_listing
 from poslens.report.markdown import summary_page
+from poslens.report.pairs import Comparison, Pair, comparison
+from poslens.report.panels import Panel
 from poslens.report.provenance import facts, missing, profile, read_provenance
+from poslens.report.published import (
+    difference_listing,
+    largest_listing,
+    published_frame,
+    wrong_axis,
+)
+from poslens.report.set_listings import interaction_listing, necessity_listing
 from poslens.report.static import draw_all
 from poslens.report.style import ACCURACY, Scale, around_zero, evenly, number, task_title, tasks_of
 from poslens.report.words import findings
@@ -60,7 +78,7 @@ def render(tables: Tables, folder: Path, figures: list[str]) -> str:
     environment.lstrip_blocks = True
     found = read_provenance(folder)
     verdicts = ledger(tables)
-    limits = effect_limits(effect_frame(tables))
+    limits = all_limits(tables)
     summary = tables.summary
     here = files("poslens.report")
     return environment.get_template("template.html.j2").render(
@@ -76,20 +94,67 @@ def render(tables: Tables, folder: Path, figures: list[str]) -> str:
         accuracy=[accuracy_panel(summary, task) for task in tasks_of(summary)],
         curves=[curve_panel(tables, task) for task in tasks_of(tables.curve)],
         labels=[label_panel(tables, task) for task in tasks_of(tables.labels)],
-        heads=[(task_title(task), head_panels(tables, task)) for task in tasks_of(tables.effects)],
+        heads=_heads(tables),
+        positions="position" in tables.effects["target"],
+        wide=max(summary["heads"].to_list()) > MOST_NUMBERED,
         accuracy_scale=gradient(evenly(ACCURACY)),
         effect_scale=gradient(around_zero(*limits)),
         effect_limits=[number(limit, 0) for limit in limits],
         effect_zero=f"{100 * -limits[0] / (limits[1] - limits[0]):.2f}",
         concentration=[
-            (task_title(task), concentration_listing(tables, task), layer_listing(tables, task))
+            (
+                task_title(task),
+                concentration_listing(tables, task),
+                layer_listing(tables, task),
+                seed_listings(tables, task),
+            )
             for task in tasks_of(tables.concentration)
         ],
+        metrics=metrics_of(tables),
+        sets=_sets(tables),
+        published=_published(tables),
         runs=[(task_title(task), run_listing(tables, found, task)) for task in tasks_of(summary)],
         even=summary.n_unique(["task", "budget"]) == summary.n_unique("task"),
         several=summary.n_unique(["scheme", "task"]) < summary.height,
         figures=figures,
     )
+
+
+def _heads(tables: Tables) -> list[tuple[str, list[Panel], Comparison | None]]:
+    """For each task its maps, or its pairs of maps where position effects were measured too."""
+    found = []
+    for task in tasks_of(tables.effects):
+        both = comparison(tables, task)
+        found.append((task_title(task), [] if both else head_panels(tables, task), both))
+    return found
+
+
+def _sets(tables: Tables) -> list[tuple[str, list[Curves], Listing | None, Listing | None]]:
+    """For each task what was measured of sets of heads."""
+    together = (tables.sufficiency, tables.necessity, tables.interactions)
+    tasks = tasks_of(pl.concat([table.select("task") for table in together]))
+    return [
+        (
+            task_title(task),
+            kept_curves(tables, task),
+            necessity_listing(tables, task) if task in tables.necessity["task"] else None,
+            interaction_listing(tables, task) if task in tables.interactions["task"] else None,
+        )
+        for task in tasks
+    ]
+
+
+def _published(tables: Tables) -> list[tuple[str, list[Pair], Listing, Listing]]:
+    """For each task with published measurements: maps of the wrong axis, and both tables."""
+    return [
+        (
+            task_title(task),
+            wrong_axis(tables, task),
+            difference_listing(tables, task),
+            largest_listing(tables, task),
+        )
+        for task in tasks_of(published_frame(tables))
+    ]
 
 
 def gradient(scale: Scale) -> str:

@@ -1,4 +1,4 @@
-"""Figure 4: what zeroing each head costs, a small map of layers and heads for every run."""
+"""Maps of layers and heads, one for each run: what zeroing a head costs, or taking its position."""
 
 from typing import Any
 
@@ -6,62 +6,42 @@ import matplotlib.axes
 import polars as pl
 from matplotlib.colors import LinearSegmentedColormap
 
+from poslens.report.effects import BESIDE, WHOLE, all_limits, edit_words, effect_frame, sizes
 from poslens.report.panels import Panel, axis, empty_figure
-from poslens.report.style import Scale, around_zero, at, number, on_fill, ordered, short_title
+from poslens.report.style import Scale, around_zero, at, number, on_fill, short_title
 from poslens.results import Tables
 
-WHOLE_LAYER = -1
-LEAST_SPAN = 10.0  # points of accuracy
 MOST_NUMBERED = 12  # heads in a row up to which numbers fit into the cells
-
-
-def effect_frame(tables: Tables) -> pl.DataFrame:
-    """One row per run, layer and head: the accuracy effect with its intervals, and the loss effect.
-
-    Columns: scheme, task, seed, layer, head (-1: the whole layer), effect, low, high (points of
-    accuracy, 0 to 1), certain (Holm's interval excludes 0), loss, loss_low, loss_high (nats).
-    Ordered by the study's order of schemes, then seed, layer, head.
-    """
-    key = ["scheme", "task", "seed", "layer", "head"]
-    zeroed = tables.effects.filter(target="head", method="zero")
-    loss = zeroed.filter(metric="loss").select(
-        *key,
-        pl.col("effect").alias("loss"),
-        pl.col("low").alias("loss_low"),
-        pl.col("high").alias("loss_high"),
-    )
-    accuracy = zeroed.filter(metric="accuracy").select(
-        *key,
-        *("effect", "low", "high"),
-        ((pl.col("holm_low") > 0) | (pl.col("holm_high") < 0)).alias("certain"),
-    )
-    return ordered(accuracy.join(loss, on=key, how="left"), "seed", "layer", "head")
-
-
-def effect_limits(frame: pl.DataFrame) -> tuple[float, float]:
-    """The one range of the colour scale for all runs, in points of accuracy, around 0.
-
-    It spans `LEAST_SPAN` at least, so that noise stays pale.
-    """
-    effects = (100 * frame["effect"]).to_list()
-    return min([0.0, *effects]), max([LEAST_SPAN, *effects])
+DOING = {"head": "zeroing", "position": "taking position from"}
 
 
 def head_panels(tables: Tables, task: str) -> list[Panel]:
     """One map for each run of the task, all on the scale that both tasks share."""
-    frame = effect_frame(tables)
-    limits = effect_limits(frame)
-    runs = frame.filter(task=task)
+    limits = all_limits(tables)
+    runs = effect_frame(tables).filter(task=task)
     several = runs["seed"].n_unique() > 1
     panels: list[Panel] = []
     for key, rows in runs.group_by("scheme", "seed", maintain_order=True):
-        scheme, seed = str(key[0]), int(str(key[1]))
-        name = short_title(scheme) + (f", seed {seed}" if several else "")
-        panels.append(_panel(f"heads-{task}-{len(panels)}", name, rows, limits))
+        name = run_title(str(key[0]), int(str(key[1])), several)
+        panels.append(head_map(f"heads-{task}-{len(panels)}", name, name, rows, limits))
     return panels
 
 
-def _panel(id: str, name: str, rows: pl.DataFrame, limits: tuple[float, float]) -> Panel:
+def run_title(scheme: str, seed: int, several: bool) -> str:
+    """The scheme, and the seed where there are several."""
+    return short_title(scheme) + (f", seed {seed}" if several else "")
+
+
+def head_map(
+    id: str,
+    title: str,
+    run: str,
+    rows: pl.DataFrame,
+    limits: tuple[float, float],
+    target: str = "head",
+    every: str = "",
+) -> Panel:
+    """The map of one run; `every` says what all heads at once cost, where that is known."""
     layers, heads = sizes(rows)
     figure = empty_figure(66 + 30 * layers, (46, 6, 6, 44))
     for part in parts(rows):
@@ -79,7 +59,7 @@ def _panel(id: str, name: str, rows: pl.DataFrame, limits: tuple[float, float]) 
             text=[[_label(row, heads) for row in layer.to_dicts()] for layer in cells],
             texttemplate="%{text}",
             textfont={"size": 11},
-            customdata=[[_hover(row) for row in layer.to_dicts()] for layer in cells],
+            customdata=[[_hover(row, target) for row in layer.to_dicts()] for layer in cells],
             hovertemplate="%{customdata}<extra></extra>",
         )
     ticks, names = head_ticks(heads)
@@ -94,28 +74,23 @@ def _panel(id: str, name: str, rows: pl.DataFrame, limits: tuple[float, float]) 
         )
     )
     figure.update_yaxes(axis("Layer (index)", tickvals=list(range(layers)), **quiet))
-    single = rows.filter(pl.col("head") != WHOLE_LAYER)
+    single = rows.filter(pl.col("head") != WHOLE)
     top = single.row(int(single["effect"].arg_max() or 0), named=True)
     alt = (
-        f"{name}: effect of zeroing each of {heads} heads in {layers} layers; the largest is "
-        f"{number(100 * top['effect'], 1)} points, layer {top['layer']}, head {top['head']}."
+        f"{run}: effect of {DOING[target]} each of {heads} heads in {layers} layers; the largest "
+        f"is {number(100 * top['effect'], 1)} points, layer {top['layer']}, head {top['head']}."
     )
-    return Panel(id, name, alt, figure)
-
-
-def sizes(rows: pl.DataFrame) -> tuple[int, int]:
-    """Layers and heads."""
-    return max(rows["layer"].to_list()) + 1, max(rows["head"].to_list()) + 1
+    return Panel(id, title, alt + (f" With {every}." if every else ""), figure)
 
 
 def _place(head: int, heads: int) -> float:
     """The column of a head; the whole layer stands half a column to the right of the last."""
-    return heads + 0.5 if head == WHOLE_LAYER else head
+    return heads + 0.5 if head == WHOLE else head
 
 
 def parts(rows: pl.DataFrame) -> list[pl.DataFrame]:
     """The single heads of one run, and the whole layers where they were ablated too."""
-    whole = pl.col("head") == WHOLE_LAYER
+    whole = pl.col("head") == WHOLE
     both = [rows.filter(~whole), rows.filter(whole)]
     return [part.sort("layer", "head") for part in both if not part.is_empty()]
 
@@ -128,26 +103,36 @@ def _label(row: dict[str, Any], heads: int) -> str:
 def head_ticks(heads: int) -> tuple[list[float], list[str]]:
     """Where heads are named on the axis (every second of many), and "all" for the whole layer."""
     shown = range(0, heads, 1 if heads <= 8 else 2 if heads <= 16 else 4)
-    return [*shown, _place(WHOLE_LAYER, heads)], [*map(str, shown), "all"]
+    return [*shown, _place(WHOLE, heads)], [*map(str, shown), "all"]
 
 
 def _fill(effect: float, scale: Scale, limits: tuple[float, float]) -> str:
     return at(scale, (100 * effect - limits[0]) / (limits[1] - limits[0]))
 
 
-def _hover(row: dict[str, Any]) -> str:
-    who = "whole layer" if row["head"] == WHOLE_LAYER else f"head {row['head']}"
+def _hover(row: dict[str, Any], target: str) -> str:
+    who = "whole layer" if row["head"] == WHOLE else f"head {row['head']}"
     lines = [
         f"<b>layer {row['layer']}, {who}</b>",
-        f"accuracy falls by {number(100 * row['effect'], 1)} points "
-        f"({number(100 * row['low'], 1)} to {number(100 * row['high'], 1)})",
+        f"accuracy falls by {_ranged(row, 'effect', 'points')}",
     ]
-    if row["loss"] is not None:
-        lines.append(
-            f"loss rises by {number(row['loss'])} nats "
-            f"({number(row['loss_low'])} to {number(row['loss_high'])})"
-        )
+    for name, change in (("loss", "rises"), ("margin", "falls")):
+        if row[name] is not None:
+            lines.append(f"{name} {change} by {_ranged(row, name, 'nats')}")
+    lines += [
+        f"{edit_words(*edit)}: {_ranged(row, name, 'points')}"
+        for name, edit in BESIDE[target].items()
+        if row[name] is not None
+    ]
     return "<br>".join(lines)
+
+
+def _ranged(row: dict[str, Any], name: str, unit: str) -> str:
+    """A value of the row with its unit and interval."""
+    low, high = ("low", "high") if name == "effect" else (f"{name}_low", f"{name}_high")
+    scale, digits = (100, 1) if unit == "points" else (1, 2)
+    value, *bounds = (number(scale * row[it], digits) for it in (name, low, high))
+    return f"{value} {unit} ({bounds[0]} to {bounds[1]})"
 
 
 def draw_heads(axes: matplotlib.axes.Axes, rows: pl.DataFrame, limits: tuple[float, float]) -> Any:
@@ -172,10 +157,7 @@ def draw_heads(axes: matplotlib.axes.Axes, rows: pl.DataFrame, limits: tuple[flo
         if label := _label(row, heads):
             fill = on_fill(_fill(row["effect"], scale, limits))
             text = axes.text(_place(row["head"], heads), row["layer"], label, fontsize=7)
-            text.set(ha="center", va="center", color=fill)
-    ticks, names = head_ticks(heads)
-    axes.set_xticks(ticks, names)
-    axes.set_yticks(range(layers))
+            text.set(ha="center", va="center", color=fill, in_layout=False)
     axes.tick_params(length=0, labelsize=7)
     for spine in axes.spines.values():
         spine.set_visible(False)

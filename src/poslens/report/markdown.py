@@ -6,6 +6,7 @@ from poslens.claims import Verdict
 from poslens.claims.words import title
 from poslens.report.accuracy import PAPER
 from poslens.report.style import number, percent, rank
+from poslens.report.words import first_layer_rows
 from poslens.results import Tables
 
 
@@ -32,7 +33,7 @@ def accuracy_table(tables: Tables) -> str:
             if runs.is_empty():
                 line += ["", "", ""]
                 continue
-            first = layers.filter(scheme=scheme, task=task, layer=0, metric="accuracy")
+            first = first_layer_rows(layers, task).filter(scheme=scheme)
             study = PAPER.get((task, scheme))
             shown = " / ".join(number(100 * value, 1) for value in runs["accuracy"])
             line += [

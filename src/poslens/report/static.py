@@ -1,6 +1,7 @@
 """The figures for papers and slides, PNG and SVG, drawn from the same frames as the page's."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from matplotlib.figure import Figure
 from poslens.report.accuracy import draw_accuracy
 from poslens.report.by_label import FILE_NAMES, draw_labels
 from poslens.report.curves import draw_curves
-from poslens.report.heads import draw_heads, effect_frame, effect_limits, sizes
+from poslens.report.effects import MAIN, absent, all_limits, effect_frame, sizes
+from poslens.report.heads import draw_heads, head_ticks
 from poslens.report.style import INK, RULE, SOFT, short_title, task_rank, task_title, tasks_of
 from poslens.results import Tables
 
@@ -49,6 +51,8 @@ def draw_all(tables: Tables, folder: Path) -> list[Path]:
         drawings[name] = partial(_labels, tables, task)
     if not effect_frame(tables).is_empty():
         drawings["heads"] = partial(_heads, tables)
+    for task in tasks_of(effect_frame(tables, "position")):
+        drawings[f"heads_and_positions_{task}"] = partial(_positions, tables, task)
     with rc_context(STYLE):
         return [_save(draw(), folder, name) for name, draw in drawings.items()]
 
@@ -98,12 +102,57 @@ def _labels(tables: Tables, task: str) -> Figure:
 def _heads(tables: Tables) -> Figure:
     """Rows are schemes, columns are tasks and seeds; one scale for all."""
     frame = effect_frame(tables)
-    limits = effect_limits(frame)
-    schemes = frame["scheme"].unique(maintain_order=True).to_list()
-    columns = sorted(
-        frame.select("task", "seed").unique().iter_rows(), key=lambda c: (task_rank(c[0]), c[1])
-    )
     several = frame["seed"].n_unique() > 1
+    columns = [
+        Column(
+            task_title(task) + (f", seed {seed}" if several else ""),
+            frame.filter(task=task, seed=seed),
+        )
+        for task, seed in sorted(
+            frame.select("task", "seed").unique().iter_rows(),
+            key=lambda c: (task_rank(c[0]), c[1]),
+        )
+    ]
+    return _maps(frame, columns, all_limits(tables), "Fall in accuracy when the head is zeroed")
+
+
+def _positions(tables: Tables, task: str) -> Figure:
+    """Rows are schemes; for each seed the head's effect, and beside it that of its position."""
+    heads, positions = (effect_frame(tables, target).filter(task=task) for target in MAIN)
+    seeds = positions["seed"].unique().sort().to_list()
+    reason = absent(tables)
+    columns = [
+        Column(
+            name + (f"\nseed {seed}" if len(seeds) > 1 else ""),
+            frame.filter(seed=seed),
+            {scheme: reason((scheme, task, seed)) for scheme in schemes},
+        )
+        for seed in seeds
+        for name, frame, schemes in (
+            ("Output zeroed", heads, []),
+            ("Position taken", positions, heads["scheme"].unique(maintain_order=True)),
+        )
+    ]
+    return _maps(heads, columns, all_limits(tables), "Fall in accuracy")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of maps: effects of one run of each scheme, and a word where there are none."""
+
+    title: str
+    frame: pl.DataFrame
+    absent: dict[str, str] = field(default_factory=dict)
+
+
+def _maps(
+    frame: pl.DataFrame,
+    columns: list[Column],
+    limits: tuple[float, float],
+    label: str,
+) -> Figure:
+    """A map for each scheme and column; `frame` names the schemes, `label` what colours mean."""
+    schemes = frame["scheme"].unique(maintain_order=True).to_list()
     layers, heads = sizes(frame)
     figure = Figure(
         figsize=(
@@ -114,20 +163,25 @@ def _heads(tables: Tables) -> Figure:
     )
     figure.get_layout_engine().set(hspace=0.02, wspace=0.05)  # type: ignore[union-attr, call-arg]
     grid = figure.subplots(len(schemes), len(columns), squeeze=False, sharex=True, sharey=True)
+    ticks, names = head_ticks(heads)
+    grid[0][0].set_xticks(ticks, names)  # all share these
+    grid[0][0].set_yticks(range(layers))
     image = None
     for i, scheme in enumerate(schemes):
         grid[i][0].set_ylabel(short_title(scheme), rotation=0, ha="right", va="center", labelpad=16)
-        for j, (task, seed) in enumerate(columns):
-            axes, rows = grid[i][j], frame.filter(scheme=scheme, task=task, seed=seed)
+        for j, column in enumerate(columns):
+            axes, rows = grid[i][j], column.frame.filter(scheme=scheme)
             if i == 0:
-                axes.set_title(task_title(task) + (f", seed {seed}" if several else ""), pad=6)
+                axes.set_title(column.title, pad=6)
             if rows.is_empty():
                 axes.set_axis_off()
+                word = axes.text(0.5, 0.5, column.absent.get(scheme, ""), transform=axes.transAxes)
+                word.set(ha="center", va="center", color=SOFT)
             else:
                 image = draw_heads(axes, rows, limits)
     figure.supxlabel("Head (index; all: the whole layer)", fontsize=9)
     figure.supylabel("Scheme and layer (index, 0 nearest to the input)", fontsize=9)
     bar = figure.colorbar(image, ax=grid, fraction=0.015, aspect=50, pad=0.01)  # type: ignore[arg-type]
-    bar.set_label("Fall in accuracy when the head is zeroed (points)")
+    bar.set_label(f"{label} (points)")
     bar.outline.set_visible(False)
     return figure

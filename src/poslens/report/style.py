@@ -45,6 +45,8 @@ FAINT = "#e9ecef"
 EFFECT_HARM = ("#f4f3f1", "#fbe0cf", "#f7b799", "#e2765c", "#b8303b", "#6d0a2b")
 EFFECT_HELP = ("#f4f3f1", "#d5e6f3", "#7fb2d8", "#2f6fae")
 ACCURACY = ("#f3f5f7", "#cfdcec", "#96b5d8", "#5584b8", "#26528c", "#0c2450")
+# Layers, from the input up: lighter to darker.
+LAYERS = ("#db8420", "#c0384a", "#6a2a86", "#12125f")
 
 Scale = list[tuple[float, str]]
 

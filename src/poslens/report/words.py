@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from poslens.claims.predictions import VERDICTS
 from poslens.claims.words import listed, title
 from poslens.report.accuracy import accuracy_frame
 from poslens.report.provenance import Provenance
@@ -13,8 +14,6 @@ from poslens.results import Tables
 
 # The study's own allowance for "no better than the length tells" (claim C2).
 EXCESS = 0.05
-# In the order of what they say about one head doing it all.
-VERDICTS = ("deposit", "weak deposit", "spread", "none", "undecidable")
 
 
 def findings(tables: Tables, found: Provenance) -> list[str]:
@@ -25,6 +24,7 @@ def findings(tables: Tables, found: Provenance) -> list[str]:
         sentences += position_free(tables.summary, task, found)
     for task in tasks_of(tables.concentration):
         sentences += first_layer(tables.concentration, task)
+        sentences += first_positions(tables.concentration, task)
     return sentences
 
 
@@ -99,15 +99,7 @@ def first_layer(concentration: pl.DataFrame, task: str) -> list[str]:
     rows = first_layer_rows(concentration, task)
     if rows.is_empty():
         return []
-    groups = []
-    for verdict in VERDICTS:
-        names = [
-            _seeded(scheme, rows.filter(scheme=scheme)["verdict"], verdict)
-            for scheme in sorted(rows.filter(verdict=verdict)["scheme"].unique(), key=rank)
-        ]
-        if names:
-            groups.append(f"{verdict} in {listed(names)}")
-    text = f"Zeroing first-layer heads on {task_title(task).lower()}: {'; '.join(groups)}."
+    text = f"Zeroing first-layer heads on {task_title(task).lower()}: {_by_verdict(rows)}."
     rope = rows.filter(scheme="rope")
     if not rope.is_empty():
         first, second = fmean(rope["largest"]), fmean(rope["second"])
@@ -118,12 +110,46 @@ def first_layer(concentration: pl.DataFrame, task: str) -> list[str]:
     return [text]
 
 
+def first_positions(concentration: pl.DataFrame, task: str) -> list[str]:
+    """The same where first-layer heads lose their position alone; nothing where none did."""
+    rows = first_layer_rows(concentration, task, "position", "none")
+    if rows.is_empty():
+        return []
+    text = (
+        f"Taking from first-layer heads nothing but their position on {task_title(task).lower()}: "
+        f"{_by_verdict(rows)}."
+    )
+    rope = rows.filter(scheme="rope")
+    if not rope.is_empty():
+        first, lost = fmean(rope["largest"]), fmean(rope["lost"])
+        text += (
+            f" In the RoPE model the costliest head's position is worth {points(first)}, "
+            f"that of all heads of the model {points(lost)}."
+        )
+    return [text]
+
+
+def _by_verdict(rows: pl.DataFrame) -> str:
+    """The verdicts and the schemes that got them."""
+    groups = []
+    for verdict in VERDICTS:
+        names = [
+            _seeded(scheme, rows.filter(scheme=scheme)["verdict"], verdict)
+            for scheme in sorted(rows.filter(verdict=verdict)["scheme"].unique(), key=rank)
+        ]
+        if names:
+            groups.append(f"{verdict} in {listed(names)}")
+    return "; ".join(groups)
+
+
 def _seeded(scheme: str, verdicts: pl.Series, verdict: str) -> str:
     """The scheme, and how many of its seeds have the verdict where not all do."""
     have = int((verdicts == verdict).sum())
     return title(scheme) + (f" ({have} of {len(verdicts)} seeds)" if have < len(verdicts) else "")
 
 
-def first_layer_rows(concentration: pl.DataFrame, task: str) -> pl.DataFrame:
-    """Layer 0 of each run of the task, zeroed heads, in accuracy."""
-    return concentration.filter(task=task, layer=0, target="head", method="zero", metric="accuracy")
+def first_layer_rows(
+    concentration: pl.DataFrame, task: str, target: str = "head", method: str = "zero"
+) -> pl.DataFrame:
+    """Layer 0 of each run of the task, in accuracy; zeroed heads unless another edit is named."""
+    return concentration.filter(task=task, layer=0, target=target, method=method, metric="accuracy")
