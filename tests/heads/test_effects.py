@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from poslens.errors import InputError
 from poslens.heads import Edit, Effort, Reference, measure
 from poslens.heads.edits import reference_batch
-from poslens.heads.effects import DISCORDANT, edited_scores
+from poslens.heads.effects import edited_scores
+from poslens.heads.stopping import DISCORDANT, LOOK
 from poslens.model import ModelSettings, Transformer, TransformerSites, build
 from poslens.tasks import Batch, Distance, held_out
 from poslens.tasks.distance import DistanceSettings
@@ -84,17 +85,20 @@ EDITS = [
 ]
 
 
-def small(scheme: str, layers: int = 2) -> Transformer:
+def small(scheme: str, layers: int = 2, **switches: bool) -> Transformer:
     torch.manual_seed(0)
-    settings = ModelSettings(layers=layers, heads=HEADS, width=32, feedforward=48)
+    settings = ModelSettings(layers=layers, heads=HEADS, width=32, feedforward=48, **switches)
     return build(scheme, TASK, settings).eval()
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: f"{edit.target}-{edit.method}")
 @pytest.mark.parametrize("scheme", ["rope", "alibi", "mla"])
+@pytest.mark.parametrize("switches", [{}, {"memory_from_embeddings": True}], ids=["", "memory"])
 @torch.no_grad()
-def test_sharing_prefix_and_attention_equals_the_plain_walk(scheme: str, edit: Edit) -> None:
-    model, data = small(scheme), held_out(TASK, 60, seed=0)
+def test_sharing_prefix_and_attention_equals_the_plain_walk(
+    scheme: str, edit: Edit, switches: dict[str, bool]
+) -> None:
+    model, data = small(scheme, **switches), held_out(TASK, 60, seed=0)
     reference = reference_of(model)
     found = measure(data, edit, reference, Effort(draws=1))
     labels = data.labels_B
@@ -178,17 +182,22 @@ def test_draws_are_averaged_and_differ() -> None:
     assert np.abs(one - three).max() > 1e-3
 
 
+@torch.no_grad()
 def test_early_stopping_waits_for_its_first_look_and_keeps_a_prefix() -> None:
     model, data = small("rope"), held_out(TASK, 1500, seed=0)
+    for block in model.blocks:
+        block.attention.output.weight.mul_(10)  # heads matter
     reference = reference_of(model)
     whole = measure(data, Edit(), reference)["accuracy"]
-    short = measure(data, Edit(), reference, Effort(precision=0.2))["accuracy"]
-    never = measure(data, Edit(), reference, Effort(precision=0.0))["accuracy"]
+    # Batches of any size stop at the same look.
+    for effort in (Effort(precision=0.2), Effort(megabytes=2, precision=0.2)):
+        short = measure(data, Edit(), reference, effort)["accuracy"]
+        seen = len(short.intact_N)
+        assert seen == LOOK
+        assert (short.heads_AHN != short.intact_N)[..., : seen // 2].sum(-1).max() >= DISCORDANT
+        np.testing.assert_array_equal(short.heads_AHN, whole.heads_AHN[..., :seen])
+    never = measure(data, Edit(), reference, Effort(precision=1e-6))["accuracy"]
     assert len(never.intact_N) == 1500
-    seen = len(short.intact_N)
-    assert 512 <= seen < 1500
-    assert (short.heads_AHN != short.intact_N).sum(-1).max() >= DISCORDANT
-    np.testing.assert_array_equal(short.heads_AHN, whole.heads_AHN[..., :seen])
 
 
 def test_bad_input_is_named() -> None:

@@ -19,25 +19,26 @@ from torch import Tensor
 from poslens.errors import InputError
 from poslens.heads.edits import Edit, Reference
 from poslens.heads.estimates import METRICS, Measured, Metric
-from poslens.heads.intervals import paired_accuracy
+from poslens.heads.stopping import LOOK, precise
 from poslens.model import Sites, State
 from poslens.model.sites import check_head, check_layer
 from poslens.tasks import Batch
 
 HeadAt = tuple[int, int]  # layer, head
 
-# Early stopping looks for the first time after this many sequences, and this many answers that
-# the most harmful head of some layer changed; a look before could stop on a lucky streak.
-FIRST_LOOK = 512
-DISCORDANT = 10
+# What a sequence holds beside its variants, in rows of a forward pass: its own state, masks and
+# head outputs, and those under the edit.
+OWN_ROWS = 2
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much to spend: `megabytes` bounds what the variants of one forward pass hold.
+    """How much to spend: `megabytes` bounds what a block of sequences and its variants hold.
 
-    `draws` average random methods. With `precision`, measuring stops once every head's 95 %
-    interval of accuracy is narrower than that to either side; None uses all sequences.
+    Few of them keep a forward pass within a processor's caches; give a GPU more.
+
+    `draws` average random methods. With `precision`, measuring stops once no 95 % interval of
+    accuracy reaches further than that to either side; None uses all sequences.
     """
 
     megabytes: float = 256.0
@@ -53,15 +54,22 @@ class Effort:
         if self.precision is not None and not 0 < self.precision < 1:
             raise InputError(f"precision is {self.precision:g}; use a share above 0 and below 1")
 
-    def rows(self, sites: Sites, length: int) -> int:
-        """Batch rows a forward pass may have. Raises InputError where not even one fits."""
-        needed = sites.megabytes_per_row(length)
-        if needed > self.megabytes:
+    def plan(self, sites: Sites, length: int, variants: int) -> tuple[int, int]:
+        """How many sequences to take at once, and how many variants of them.
+
+        As few sequences as all their variants leave room for: what variants share is then made for
+        many of them at once. Raises InputError where not even one variant of one sequence fits.
+        """
+        row = sites.megabytes_per_row(length)
+        rows = int(self.megabytes / row)
+        if rows < OWN_ROWS + 1:
+            least = math.ceil((OWN_ROWS + 1) * row * 10) / 10
             raise InputError(
                 f"a budget of {self.megabytes:g} MB is too small for one variant of one sequence; "
-                f"give at least {np.ceil(needed * 10) / 10:g} MB"
+                f"give at least {least:g} MB"
             )
-        return int(self.megabytes / needed)
+        sequences = max(1, min(LOOK, rows // (OWN_ROWS + variants)))
+        return sequences, rows // sequences - OWN_ROWS
 
 
 @dataclass
@@ -114,35 +122,75 @@ def measure(
     sites = reference.sites
     chosen_layers, chosen_heads = chosen(sites, layers, heads)
     effort = effort or Effort()
-    rows = effort.rows(sites, data.tokens_BL.shape[1])
+    sequences, together = effort.plan(sites, data.tokens_BL.shape[1], len(chosen_heads) + 1)
     draws = effort.draws if edit.random else 1
-    intact = Scores()
-    by_layer = {layer: [Scores() for _ in range(draws)] for layer in chosen_layers}
-    model = [Scores() for _ in range(draws)]
-    for block, batch in enumerate(blocks(data, min(FIRST_LOOK, rows))):
-        state = sites.enter(batch)
-        for layer in range(chosen_layers[-1] + 1):
-            outputs_BHLD = sites.heads(state)
-            for draw, scores in enumerate(by_layer.get(layer, [])):
-                changed_BHLD = reference.replacement(
-                    edit, state, outputs_BHLD, draw + draws * block
-                )
-                scores.add(
-                    leave_edited(sites, state, outputs_BHLD, changed_BHLD, chosen_heads, rows),
-                    batch.labels_B,
-                )
-            update_BLE = sites.write(state, outputs_BHLD)
-            if layer < chosen_layers[-1]:
-                state = sites.advance(state, update_BLE)
-        intact.add(sites.leave(state, update_BLE[None]), batch.labels_B)
-        for draw in range(draws):
-            scores_BC = edited_scores(batch, edit, reference, draw=draw + draws * block)
-            model[draw].add(scores_BC[None], batch.labels_B)
-        if effort.precision is not None and _precise(intact, by_layer, effort.precision):
+    collected = Collected(edit, reference, chosen_layers, chosen_heads, draws)
+    for part in blocks(data, LOOK):
+        for batch in blocks(part, sequences):
+            collected.add(batch, together)
+        if effort.precision is not None and collected.precise(effort.precision):
             break
-    return {
-        metric: _measured(metric, edit, intact, by_layer, chosen_heads, model) for metric in METRICS
-    }
+    return {metric: collected.measured(metric) for metric in METRICS}
+
+
+class Collected:
+    """Answers of the intact model, with each variant of each layer, and with every head edited."""
+
+    def __init__(
+        self,
+        edit: Edit,
+        reference: Reference,
+        layers: tuple[int, ...],
+        heads: tuple[int, ...],
+        draws: int,
+    ) -> None:
+        self.edit, self.reference, self.heads = edit, reference, heads
+        self.intact = Scores()
+        self.layers = {layer: [Scores() for _ in range(draws)] for layer in layers}
+        self.model = [Scores() for _ in range(draws)]
+        self.batches = 0
+
+    def add(self, batch: Batch, together: int) -> None:
+        """Answers to one more batch, at most `together` variants of it at once."""
+        edit, reference, sites = self.edit, self.reference, self.reference.sites
+        last, first_draw = max(self.layers), self.batches * len(self.model)
+        state = sites.enter(batch)
+        for layer in range(last + 1):
+            outputs_BHLD = sites.heads(state)
+            for draw, scores in enumerate(self.layers.get(layer, []), first_draw):
+                changed_BHLD = reference.replacement(edit, state, outputs_BHLD, draw)
+                scores_VBC = leave_edited(
+                    sites, state, outputs_BHLD, changed_BHLD, self.heads, together
+                )
+                scores.add(scores_VBC, batch.labels_B)
+            update_BLE = sites.write(state, outputs_BHLD)
+            if layer < last:
+                state = sites.advance(state, update_BLE)
+        self.intact.add(sites.leave(state, update_BLE[None]), batch.labels_B)
+        for draw, scores in enumerate(self.model, first_draw):
+            scores_BC = edited_scores(batch, edit, reference, draw=draw)
+            scores.add(scores_BC[None], batch.labels_B)
+        self.batches += 1
+
+    def precise(self, precision: float) -> bool:
+        """Whether measuring may stop; random methods are judged by their first draw."""
+        by_layer = [draws[0].joined("accuracy") for draws in self.layers.values()]
+        intact_N = self.intact.joined("accuracy")[0].astype(bool)
+        return bool(precise(intact_N, np.concatenate(by_layer).astype(bool), precision))
+
+    def measured(self, metric: Metric) -> Measured:
+        by_layer = [_mean_of_draws(draws, metric) for draws in self.layers.values()]
+        return Measured(
+            metric,
+            self.intact.joined(metric)[0],
+            heads_AHN=np.stack([layer_VN[:-1] for layer_VN in by_layer]),
+            layers_AN=np.stack([layer_VN[-1] for layer_VN in by_layer]),
+            model_N=_mean_of_draws(self.model, metric)[0],
+            target=self.edit.target,
+            method=self.edit.method,
+            layers=tuple(self.layers),
+            heads=self.heads,
+        )
 
 
 def chosen(
@@ -195,11 +243,11 @@ def leave_edited(
     outputs_BHLD: Tensor,
     changed_BHLD: Tensor,
     heads: Collection[int],
-    rows: int,
+    together: int,
 ) -> Tensor:
     """Scores (V, B, C) with each of `heads` changed alone, and last with all of the layer changed.
 
-    At most `rows` batch rows go through the layers above at once.
+    At most `together` variants go through the layers above at once.
     """
     update_BLE = sites.write(state, outputs_BHLD)
     difference_BHLD = changed_BHLD - outputs_BHLD
@@ -210,7 +258,6 @@ def leave_edited(
         return update_BLE + sites.write(state, difference_BHLD[:, [head]], [head])
 
     variants = [*heads, None]
-    together = max(1, rows // len(update_BLE))
     parts = []
     for start in range(0, len(variants), together):
         updates_VBLE = torch.stack([update(head) for head in variants[start : start + together]])
@@ -218,47 +265,10 @@ def leave_edited(
     return torch.cat(parts)
 
 
-def blocks(data: Batch, size: int = FIRST_LOOK) -> Iterator[Batch]:
+def blocks(data: Batch, size: int = LOOK) -> Iterator[Batch]:
     """The data in blocks, each a fair sample, so that measuring may stop after any of them."""
     for start in range(0, len(data), size):
         yield data.rows(slice(start, start + size)).trim()
-
-
-def _precise(intact: Scores, layers: dict[int, list[Scores]], precision: float) -> bool:
-    """Whether every head's interval is narrow, some head having changed enough answers."""
-    intact_N = intact.joined("accuracy")[0]
-    if len(intact_N) < FIRST_LOOK:
-        return False
-    changed = 0
-    for draws in layers.values():
-        ablated_VN = draws[0].joined("accuracy")
-        changed = max(changed, int((ablated_VN != intact_N).sum(1).max()))
-        found = paired_accuracy(intact_N, ablated_VN)
-        if float(np.maximum(found.high - found.effect, found.effect - found.low).max()) > precision:
-            return False
-    return changed >= DISCORDANT
-
-
-def _measured(
-    metric: Metric,
-    edit: Edit,
-    intact: Scores,
-    layers: dict[int, list[Scores]],
-    heads: tuple[int, ...],
-    model: list[Scores],
-) -> Measured:
-    by_layer = [_mean_of_draws(draws, metric) for draws in layers.values()]
-    return Measured(
-        metric,
-        intact.joined(metric)[0],
-        heads_AHN=np.stack([layer_VN[:-1] for layer_VN in by_layer]),
-        layers_AN=np.stack([layer_VN[-1] for layer_VN in by_layer]),
-        model_N=_mean_of_draws(model, metric)[0],
-        target=edit.target,
-        method=edit.method,
-        layers=tuple(layers),
-        heads=heads,
-    )
 
 
 def _mean_of_draws(draws: Iterable[Scores], metric: Metric) -> NDArray[np.generic]:

@@ -51,10 +51,15 @@ class Context:
 
     @cached_property
     def mask(self) -> Tensor | None:
-        """Bias and visibility as the one mask that fused attention takes."""
+        """Bias and visibility as the one mask that fused attention takes.
+
+        It has four dimensions: with three, kernels give up and hold the logits.
+        """
         if self.bias is None or self.visible is None:
-            return self.visible if self.bias is None else self.bias
-        return self.bias.masked_fill(~self.visible, float("-inf"))
+            mask = self.visible if self.bias is None else self.bias
+        else:
+            mask = self.bias.masked_fill(~self.visible, float("-inf"))
+        return mask[None] if mask is not None and mask.dim() == 3 else mask
 
     @cached_property
     def table_BLE(self) -> Tensor:
@@ -104,6 +109,7 @@ class Attention(nn.Module):
 
     heads_count: int
     scale: float
+    kernel_width: int  # of queries, keys and values alike: fused CPU kernels want one
     output: nn.Linear
     drops_weights = True  # whether dropout acts on attention weights
 
@@ -222,18 +228,20 @@ class Attention(nn.Module):
         return torch.cat(queries, -1), torch.cat(keys, -1)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
-        # CPU kernels want one width for queries, keys and values.
-        missing = queries.shape[-1] - values.shape[-1]
-        padded = F.pad(values, (0, missing)) if missing > 0 else values
+        width = values.shape[-1]
+        queries, keys, values = (
+            F.pad(part, (0, missing)) if (missing := self.kernel_width - part.shape[-1]) else part
+            for part in (queries, keys, values)
+        )
         outputs = F.scaled_dot_product_attention(
             queries,
             keys,
-            padded,
+            values,
             attn_mask=context.mask,
             dropout_p=context.dropout if self.drops_weights else 0.0,
             scale=self.scale,
         )
-        return outputs[..., : values.shape[-1]]
+        return outputs[..., :width]
 
     def write(self, outputs_BHLD: Tensor, heads: list[int] | None = None) -> Tensor:
         """What head outputs add to the residual stream, (B, L, E).
@@ -257,6 +265,7 @@ class MultiHeadAttention(Attention):
     def __init__(self, shape: Shape, encoding: Encoding, settings: Any = None) -> None:
         super().__init__(shape, encoding)
         self.scale = shape.head_width**-0.5
+        self.kernel_width = shape.head_width
         self.input = nn.Linear(shape.width, 3 * shape.width)
         self.output = nn.Linear(shape.width, shape.width)
 

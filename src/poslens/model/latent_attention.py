@@ -77,6 +77,7 @@ class LatentAttention(Attention):
         )
         self.latent_rank = latent_rank
         self.scale = (self.content_width + self.rotary_width) ** -0.5 * logit_factor(encoding)
+        self.kernel_width = max(self.content_width + self.rotary_width, self.value_width)
         rotary_queries = 1 if settings.shared_rotary_query else shape.heads
         self.shared_rotary_query = settings.shared_rotary_query
         self.query_down = nn.Linear(shape.width, query_rank, bias=False)

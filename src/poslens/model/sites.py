@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from poslens.encodings.base import Door, doors
 from poslens.errors import InputError
@@ -20,6 +20,10 @@ from poslens.model.attention import Context
 from poslens.model.positions import PositionEdit
 from poslens.model.transformer import Transformer
 from poslens.tasks import Batch
+
+# What a process takes beside what its tensors hold, as a factor: of memory in large pieces that
+# come and go, C libraries keep a multiple.
+ALLOCATOR = 4
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class Sites(Protocol):
         ...
 
     def megabytes_per_row(self, length: int) -> float:
-        """About what one batch row of a forward pass holds at this length."""
+        """About what one batch row of a forward pass takes at this length."""
         ...
 
     def write(self, state: State, outputs_BHLD: Tensor, heads: list[int] | None = None) -> Tensor:
@@ -117,8 +121,10 @@ class TransformerSites:
     def heads_told(self, state: State, edit: PositionEdit) -> Tensor:
         self._require(edit.position_BLE, edit.doors)
         block, context = self._block(state), state.context
-        # A memory holds the table as it was added, whatever the layer.
-        memory_shift_BLE = None if context.memory_BLE is None else edit.shift(context.table_BLE)
+        memory_shift_BLE = None
+        if edit.position_BLE is not None and context.memory_BLE is not None:
+            # A memory holds the table as it was added, whatever the layer.
+            memory_shift_BLE = edit.shift(context.table_BLE)
         return block.attention.heads_shifted(
             block.attention_norm(state.x_BLE),
             edit.shift(edit.position_BLE),
@@ -128,10 +134,19 @@ class TransformerSites:
 
     def megabytes_per_row(self, length: int) -> float:
         settings = self.model.settings
-        # Stream, norms, projections and feed-forward of one layer, and a mask or logits.
-        numbers = length * (12 * settings.width + 2 * settings.feedforward)
-        numbers += settings.heads * length**2
-        return 4 * numbers / 2**20
+        if not settings.mask_padding:
+            length = max(length, self.model.encoding.shape.max_length)
+        # The stream, what heads write to it, their sum and its norm; and of the attention (what
+        # linear maps give, what the kernel takes and gives) or the feed-forward (both maps, once
+        # more with what is made from them), whichever is more.
+        attention: Any = self.model.blocks[0].attention
+        made = sum(map.out_features for map in attention.modules() if isinstance(map, nn.Linear))
+        made += 4 * settings.heads * attention.kernel_width
+        widths = 4 * settings.width + max(made, 2 * (settings.feedforward + settings.width))
+        # Padding gives every row a mask of its own: the bias, and what is causal as bytes too.
+        masks: float = settings.heads if "bias" in doors(self.model.encoding) else 0
+        masks += 1.25 if settings.causal else 0
+        return ALLOCATOR * 4 * (length * widths + length**2 * masks) / 2**20
 
     def write(self, state: State, outputs_BHLD: Tensor, heads: list[int] | None = None) -> Tensor:
         return self._block(state).attention.write(outputs_BHLD, heads)
