@@ -33,7 +33,7 @@ from torch.profiler import ProfilerActivity, profile
 from poslens.heads import Edit, Effort, Reference, measure
 from poslens.heads.concentration import concentration_rows
 from poslens.heads.edits import reference_batch
-from poslens.heads.effects import HeadAt, edited_scores
+from poslens.heads.effects import HeadAt, Walk
 from poslens.heads.estimates import METRICS, estimate
 from poslens.model import ModelSettings, TransformerSites, build
 from poslens.tasks import Batch, Distance, held_out
@@ -110,7 +110,7 @@ def plain_loop(batch: Batch, reference: Reference) -> tuple[Tensor, Tensor]:
     layers = [every[start : start + HEADS] for start in range(0, len(every), HEADS)]
     losses = []
     for edited in (*([head] for head in every), *layers, every, []):
-        scores_BC = edited_scores(batch, Edit(), reference, edited).double()
+        scores_BC = Walk(batch, Edit(), reference).scores(edited).double()
         losses.append(F.cross_entropy(scores_BC, batch.labels_B, reduction="none"))
     single, whole = torch.stack(losses).split((len(every), LAYERS + 2))
     return single.unflatten(0, (LAYERS, HEADS)), whole

@@ -9,7 +9,7 @@ import pytest
 
 from poslens.claims import CLAIMS, accuracy, base, deposit, extrapolation
 from poslens.experiments import rates
-from poslens.heads import concentration, effects, intervals, set_tables, sets
+from poslens.heads import concentration, intervals, set_tables, sets, stopping
 
 TEXT = (Path(__file__).parents[2] / "docs" / "definitions.md").read_text("utf-8")
 STATED = {
@@ -28,7 +28,7 @@ def constants(module: ModuleType) -> dict[str, float]:
 
 
 MODULES = (
-    *(intervals, concentration, effects, sets, set_tables, base, accuracy, deposit, rates),
+    *(intervals, concentration, stopping, sets, set_tables, base, accuracy, deposit, rates),
     extrapolation,
 )
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from poslens.errors import InputError
 from poslens.heads import Edit, Effort, Reference, measure
 from poslens.heads.edits import reference_batch
-from poslens.heads.effects import edited_scores
+from poslens.heads.effects import Walk
 from poslens.heads.stopping import DISCORDANT, LOOK
 from poslens.model import ModelSettings, Transformer, TransformerSites, build
 from poslens.tasks import Batch, Distance, held_out
@@ -104,7 +104,7 @@ def test_sharing_prefix_and_attention_equals_the_plain_walk(
     labels = data.labels_B
 
     def plain(heads: list[tuple[int, int]] | None) -> np.ndarray:
-        scores = edited_scores(data, edit, reference, heads)
+        scores = Walk(data, edit, reference).scores(heads)
         return F.cross_entropy(scores.double(), labels, reduction="none").numpy()
 
     np.testing.assert_allclose(found["loss"].intact_N, plain([]), atol=1e-5)
@@ -180,6 +180,30 @@ def test_draws_are_averaged_and_differ() -> None:
     one = measure(data, edit, reference, Effort(draws=1))["loss"].heads_AHN
     three = measure(data, edit, reference, Effort(draws=3))["loss"].heads_AHN
     assert np.abs(one - three).max() > 1e-3
+
+
+@pytest.mark.parametrize("target", ["head", "position"])
+def test_draws_do_not_depend_on_how_the_data_is_cut(target: str) -> None:
+    model, data = small("rope"), held_out(TASK, 60, seed=0)
+    reference, edit = reference_of(model), Edit(target, "resample")
+    whole, pieces = (
+        measure(data, edit, reference, Effort(megabytes=budget))["loss"] for budget in (64, 0.5)
+    )
+    np.testing.assert_allclose(whole.heads_AHN, pieces.heads_AHN, atol=1e-5)
+    np.testing.assert_allclose(whole.model_N, pieces.model_N, atol=1e-5)
+    assert (whole.heads_AHN != whole.intact_N).any()
+
+
+@torch.no_grad()
+def test_a_walk_can_be_walked_again() -> None:
+    model, data = small("rope"), held_out(TASK, 20, seed=0)
+    for edit in (Edit(), Edit("head", "resample"), Edit("position", "resample")):
+        reference = reference_of(model)
+        again = Walk(data, edit, reference)
+        for heads in ([], [(1, 0)], [(0, 1), (1, 2)], None, [(1, 0)], []):
+            fresh = Walk(data, edit, reference).scores(heads)
+            torch.testing.assert_close(again.scores(heads), fresh)
+        torch.testing.assert_close(again.scores([]), model(data.tokens_BL, data.lengths_B))
 
 
 @torch.no_grad()

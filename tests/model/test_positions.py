@@ -15,6 +15,10 @@ TASK = Distance(DistanceSettings(between=6, aside=3, words=20))
 DATA = held_out(TASK, 12, seed=0)
 
 
+def generators(many: int) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(row) for row in range(many)]
+
+
 def small(scheme: str) -> Transformer:
     torch.manual_seed(0)
     return build(scheme, TASK, ModelSettings(layers=2, heads=4, width=32, feedforward=48)).eval()
@@ -72,7 +76,7 @@ def test_offset_weights_count_the_pairs_of_real_tokens() -> None:
 
 def test_permutations_move_real_positions_only() -> None:
     lengths_B = torch.tensor([4, 7, 1])
-    order_BL = permuted(lengths_B, 7, torch.Generator().manual_seed(0))
+    order_BL = permuted(lengths_B, 7, generators(3))
     for row, length in enumerate(lengths_B.tolist()):
         assert sorted(order_BL[row, :length].tolist()) == list(range(length))
         assert order_BL[row, length:].tolist() == list(range(length, 7))
@@ -172,7 +176,7 @@ def test_one_door_of_a_hybrid_leaves_the_others() -> None:
         there = TransformerSites(alone[left])
         context = there.enter(DATA, 1).context
         torch.testing.assert_close(told, there.heads(replace(state, context=context)))
-    order_BL = permuted(DATA.lengths_B, state.x_BLE.shape[1], torch.Generator().manual_seed(0))
+    order_BL = permuted(DATA.lengths_B, state.x_BLE.shape[1], generators(len(DATA)))
     both = sites.heads_told(state, PositionEdit("resample", order_BL=order_BL))
     one = sites.heads_told(state, PositionEdit("resample", order_BL=order_BL, doors=("bias",)))
     assert (both - one).abs().max() > 1e-4

@@ -102,9 +102,9 @@ class Ablatable:
         found = self.effects(edit, effort, layers, heads, metrics)
         return [key | row for effects in found.values() for row in effect_rows(effects)]
 
-    def sets(self, edit: Edit, loss: Measured) -> SetRows:
+    def sets(self, edit: Edit, loss: Measured, effort: Effort | None = None) -> SetRows:
         """Which sets of heads are necessary, suffice or work together, given effects on loss."""
-        return set_rows(self.data, edit, self.reference, loss)
+        return set_rows(self.data, edit, self.reference, loss, effort)
 
 
 def ablate_run(
@@ -137,7 +137,7 @@ def ablate_run(
         effects += [row for metric in METRICS for row in effect_rows(found[metric])]
         concentration += concentration_rows(found, run.baseline)
         if sets:
-            of_sets += run.sets(edit, found["loss"].measured)
+            of_sets += run.sets(edit, found["loss"].measured, effort)
     if sets:
         for name, rows in of_sets.tables().items():
             _add(folder, name, rows, edits)

@@ -108,18 +108,21 @@ class Reference:
     seed: int = 0
     _means: dict[int, Tensor] = field(default_factory=dict)
 
-    def replacement(self, edit: Edit, state: State, outputs_BHLD: Tensor, draw: int = 0) -> Tensor:
+    def replacement(
+        self, edit: Edit, state: State, outputs_BHLD: Tensor, draw: int = 0, first: int = 0
+    ) -> Tensor:
         """What each head's output is replaced by if that head alone is edited, (B, H, L, D).
 
-        `draw` numbers the random choices; equal numbers give equal choices.
+        Random choices follow from `draw` and the sequence's number in the data, `first` being that
+        of the batch's first: they do not depend on how the data is cut into batches.
         """
         if edit.target != "head":
-            return self.sites.heads_told(state, self._position_edit(edit, state, draw))
+            return self.sites.heads_told(state, self._position_edit(edit, state, draw, first))
         if edit.method == "zero":
             return torch.zeros_like(outputs_BHLD)
         if edit.method == "mean":
             return self._mean(state.layer)[:, None].expand_as(outputs_BHLD)
-        donors_B = self._donors(state, draw)
+        donors_B = self._donors(state, draw, first)
         length = outputs_BHLD.shape[2]
         return self._outputs[state.layer][donors_B, :, :length]
 
@@ -143,9 +146,14 @@ class Reference:
             self._means[layer] = total_HD / real_RL.sum()
         return self._means[layer]
 
-    def _donors(self, state: State, draw: int) -> Tensor:
+    def _generators(self, what: str, draw: int, first: int, many: int) -> list[torch.Generator]:
+        """One for each of the sequences from `first` on."""
+        purpose = f"{what}-{draw}"
+        return [generator_for(self.seed, purpose, first + row) for row in range(many)]
+
+    def _donors(self, state: State, draw: int, first: int) -> Tensor:
         """For each row a reference sequence of its length, drawn anew in every draw."""
-        generator = generator_for(self.seed, "donors", draw)
+        generators = self._generators("donors", draw, first, len(state.lengths_B))
         donors_B = torch.empty_like(state.lengths_B)
         for length in state.lengths_B.unique():
             rows = (state.lengths_B == length).nonzero().flatten()
@@ -154,11 +162,13 @@ class Reference:
                 raise InputError(
                     f"no reference sequence has {int(length)} words; use a larger reference set"
                 )
-            pick = torch.randint(len(pool), (len(rows),), generator=generator)
-            donors_B[rows] = pool[pick.to(pool.device)]
+            picks = [
+                torch.randint(len(pool), (), generator=generators[row]) for row in rows.tolist()
+            ]
+            donors_B[rows] = pool[torch.stack(picks).to(pool.device)]
         return donors_B
 
-    def _position_edit(self, edit: Edit, state: State, draw: int) -> PositionEdit:
+    def _position_edit(self, edit: Edit, state: State, draw: int, first: int) -> PositionEdit:
         doors = DOORS[edit.target]
         part = self.part(state) if "table" in doors else None
         if edit.method == "none":
@@ -166,8 +176,9 @@ class Reference:
         if edit.method == "mean":
             offsets_O, weights_O = self._weights
             return PositionEdit("mean", offsets_O, weights_O, position_BLE=part, doors=doors)
-        generator = generator_for(self.seed, f"positions-{state.layer}", draw)
-        order_BL = permuted(state.lengths_B, state.x_BLE.shape[1], generator)
+        what, many = f"positions-{state.layer}", len(state.lengths_B)
+        generators = self._generators(what, draw, first, many)
+        order_BL = permuted(state.lengths_B, state.x_BLE.shape[1], generators)
         return PositionEdit("resample", order_BL=order_BL, position_BLE=part, doors=doors)
 
     @cached_property

@@ -148,17 +148,17 @@ class Collected:
         self.intact = Scores()
         self.layers = {layer: [Scores() for _ in range(draws)] for layer in layers}
         self.model = [Scores() for _ in range(draws)]
-        self.batches = 0
+        self.seen = 0  # sequences
 
     def add(self, batch: Batch, together: int) -> None:
         """Answers to one more batch, at most `together` variants of it at once."""
         edit, reference, sites = self.edit, self.reference, self.reference.sites
-        last, first_draw = max(self.layers), self.batches * len(self.model)
+        last, first = max(self.layers), self.seen
         state = sites.enter(batch)
         for layer in range(last + 1):
             outputs_BHLD = sites.heads(state)
-            for draw, scores in enumerate(self.layers.get(layer, []), first_draw):
-                changed_BHLD = reference.replacement(edit, state, outputs_BHLD, draw)
+            for draw, scores in enumerate(self.layers.get(layer, [])):
+                changed_BHLD = reference.replacement(edit, state, outputs_BHLD, draw, first)
                 scores_VBC = leave_edited(
                     sites, state, outputs_BHLD, changed_BHLD, self.heads, together
                 )
@@ -167,10 +167,10 @@ class Collected:
             if layer < last:
                 state = sites.advance(state, update_BLE)
         self.intact.add(sites.leave(state, update_BLE[None]), batch.labels_B)
-        for draw, scores in enumerate(self.model, first_draw):
-            scores_BC = edited_scores(batch, edit, reference, draw=draw)
+        for draw, scores in enumerate(self.model):
+            scores_BC = Walk(batch, edit, reference, draw, first).scores(None)
             scores.add(scores_BC[None], batch.labels_B)
-        self.batches += 1
+        self.seen += len(batch)
 
     def precise(self, precision: float) -> bool:
         """Whether measuring may stop; random methods are judged by their first draw."""
@@ -213,28 +213,57 @@ def chosen(
     return tuple(layers), tuple(heads)
 
 
-def edited_scores(
-    batch: Batch,
-    edit: Edit,
-    reference: Reference,
-    heads: Collection[HeadAt] | None = None,
-    draw: int = 0,
-) -> Tensor:
-    """Scores (B, C) with a set of heads edited (None: all), each layer seeing the one below."""
-    sites = reference.sites
-    state = sites.enter(batch)
-    while True:
-        outputs_BHLD = sites.heads(state)
-        every = range(sites.heads_in(state.layer))
-        chosen = [head for head in every if heads is None or (state.layer, head) in heads]
-        if chosen:
-            changed_BHLD = reference.replacement(edit, state, outputs_BHLD, draw)
+class Walk:
+    """A batch on its way through the model, to be walked again with sets of heads edited.
+
+    States and head outputs of the intact model are kept, so that each walk begins at the lowest
+    layer it edits. `first` is the number of the batch's first sequence in the data.
+    """
+
+    def __init__(
+        self, batch: Batch, edit: Edit, reference: Reference, draw: int = 0, first: int = 0
+    ) -> None:
+        self.edit, self.reference, self.draw, self.first = edit, reference, draw, first
+        self.sites = reference.sites
+        self.states = [self.sites.enter(batch)]
+        self.outputs = [self.sites.heads(self.states[0])]
+        self.changed: dict[int, Tensor] = {}
+
+    def scores(self, heads: Collection[HeadAt] | None) -> Tensor:
+        """Scores (B, C) with these heads edited (None: all), each layer seeing the one below."""
+        last = self.sites.layers - 1
+        lowest = 0 if heads is None else min((layer for layer, _ in heads), default=last)
+        state, outputs_BHLD = self._intact(lowest)
+        changed_BHLD = self._changed(lowest)
+        while True:
+            every = range(self.sites.heads_in(state.layer))
+            mine = [head for head in every if heads is None or (state.layer, head) in heads]
+            if mine and state.layer > lowest:
+                changed_BHLD = self._replaced(state, outputs_BHLD)
             outputs_BHLD = outputs_BHLD.clone()
-            outputs_BHLD[:, chosen] = changed_BHLD[:, chosen]
-        update_BLE = sites.write(state, outputs_BHLD)
-        if state.layer + 1 == sites.layers:
-            return sites.leave(state, update_BLE[None])[0]
-        state = sites.advance(state, update_BLE)
+            outputs_BHLD[:, mine] = changed_BHLD[:, mine]
+            update_BLE = self.sites.write(state, outputs_BHLD)
+            if state.layer == last:
+                return self.sites.leave(state, update_BLE[None])[0]
+            state = self.sites.advance(state, update_BLE)
+            outputs_BHLD = self.sites.heads(state)
+
+    def _intact(self, layer: int) -> tuple[State, Tensor]:
+        """The intact model's state before the layer, and its heads' outputs."""
+        while len(self.states) <= layer:
+            update_BLE = self.sites.write(self.states[-1], self.outputs[-1])
+            self.states.append(self.sites.advance(self.states[-1], update_BLE))
+            self.outputs.append(self.sites.heads(self.states[-1]))
+        return self.states[layer], self.outputs[layer]
+
+    def _changed(self, layer: int) -> Tensor:
+        """What the heads of a layer are replaced by where all below is intact."""
+        if layer not in self.changed:
+            self.changed[layer] = self._replaced(*self._intact(layer))
+        return self.changed[layer]
+
+    def _replaced(self, state: State, outputs_BHLD: Tensor) -> Tensor:
+        return self.reference.replacement(self.edit, state, outputs_BHLD, self.draw, self.first)
 
 
 def leave_edited(
@@ -265,7 +294,7 @@ def leave_edited(
     return torch.cat(parts)
 
 
-def blocks(data: Batch, size: int = LOOK) -> Iterator[Batch]:
+def blocks(data: Batch, size: int) -> Iterator[Batch]:
     """The data in blocks, each a fair sample, so that measuring may stop after any of them."""
     for start in range(0, len(data), size):
         yield data.rows(slice(start, start + size)).trim()

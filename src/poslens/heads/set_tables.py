@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from poslens.heads.edits import Edit, Reference
-from poslens.heads.effects import HeadAt
+from poslens.heads.effects import Effort, HeadAt
 from poslens.heads.estimates import Measured
 from poslens.heads.sets import interactions, necessity, sufficiency
 from poslens.tasks import Batch
@@ -40,7 +40,13 @@ class SetRows:
         return vars(self)
 
 
-def set_rows(data: Batch, edit: Edit, reference: Reference, loss: Measured) -> SetRows:
+def set_rows(
+    data: Batch,
+    edit: Edit,
+    reference: Reference,
+    loss: Measured,
+    effort: Effort | None = None,
+) -> SetRows:
     """Sets of heads under an edit; `loss` is what it does to each head alone, on the same data."""
     half = len(data) // 2
     cost_AH = loss.harm_AHN[..., :half].mean(-1)
@@ -50,7 +56,7 @@ def set_rows(data: Batch, edit: Edit, reference: Reference, loss: Measured) -> S
     same: Row = {"target": edit.target, "method": edit.method}
     rows = SetRows()
 
-    found = necessity(data, edit, reference, ranked[:CANDIDATES])
+    found = necessity(data, edit, reference, ranked[:CANDIDATES], effort=effort)
     steps: list[HeadAt] = [(-1, -1), *found.heads]
     for step, ((layer, head), accuracy) in enumerate(zip(steps, found.accuracy_K, strict=True)):
         rows.necessity.append(
@@ -63,7 +69,7 @@ def set_rows(data: Batch, edit: Edit, reference: Reference, loss: Measured) -> S
             }
         )
     for layer, order in _by_layer(ranked):
-        curve = sufficiency(judge, edit, reference, layer, order).accuracy_K
+        curve = sufficiency(judge, edit, reference, layer, order, effort).accuracy_K
         for kept, (head, it) in enumerate(zip([-1, *order], curve, strict=True)):
             rows.sufficiency.append(
                 {
@@ -72,7 +78,7 @@ def set_rows(data: Batch, edit: Edit, reference: Reference, loss: Measured) -> S
                     "sequences": len(judge),
                 }
             )
-    for pair in interactions(judge, edit, reference, ranked[:PAIRED]):
+    for pair in interactions(judge, edit, reference, ranked[:PAIRED], effort):
         rows.interactions.append(
             {
                 **same,

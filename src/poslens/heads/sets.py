@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from poslens.errors import InputError
 from poslens.heads.edits import Edit, Reference
-from poslens.heads.effects import HeadAt, answers, blocks, edited_scores
+from poslens.heads.effects import Effort, HeadAt, Walk, answers, blocks
 from poslens.heads.intervals import LEVEL, resampled_means
 from poslens.model import Sites
 from poslens.model.sites import check_head
@@ -20,6 +20,7 @@ from poslens.tasks import Batch
 # How close to the floor, as a share of what can be lost, counts as having reached it.
 REACHED = 0.05
 SET_RESAMPLES = 2000
+SEARCHED = 1024  # sequences that a greedy search looks at, at most
 
 
 @dataclass(frozen=True)
@@ -71,21 +72,29 @@ class Interaction:
 
 @torch.no_grad()
 def edited_answers(
-    data: Batch, edit: Edit, reference: Reference, sets: list[list[HeadAt]]
+    data: Batch,
+    edit: Edit,
+    reference: Reference,
+    sets: list[list[HeadAt]],
+    effort: Effort | None = None,
 ) -> NDArray[np.bool_]:
     """Whether each sequence is answered rightly with each set of heads edited, (V, N).
 
     Every layer sees what the edited layers below left it; an empty set is the intact model. Random
-    methods use one draw. Raises InputError for a head that is not there.
+    methods use one draw. Raises InputError for a head that is not there, and for a budget too small
+    for one sequence.
     """
+    sites = reference.sites
     for layer, head in {head for chosen in sets for head in chosen}:
-        check_head(reference.sites, layer, head)
-    parts = []
-    for block, batch in enumerate(blocks(data)):
-        scores_VBC = torch.stack(
-            [edited_scores(batch, edit, reference, chosen, block) for chosen in sets]
-        )
+        check_head(sites, layer, head)
+    # A walk keeps about a row of a forward pass for each layer.
+    size = (effort or Effort()).plan(sites, data.tokens_BL.shape[1], sites.layers)[0]
+    parts, first = [], 0
+    for batch in blocks(data, size):
+        walk = Walk(batch, edit, reference, first=first)
+        scores_VBC = torch.stack([walk.scores(chosen) for chosen in sets])
         parts.append(answers(scores_VBC, batch.labels_B)["accuracy"])
+        first += len(batch)
     return np.concatenate(parts, 1).astype(bool)
 
 
@@ -99,29 +108,32 @@ def necessity(
     reference: Reference,
     candidates: list[HeadAt],
     most: int = 12,
+    effort: Effort | None = None,
     seed: int = 0,
 ) -> Necessity:
     """Greedy search among `candidates` for the smallest set whose edit reaches the floor.
 
-    The search looks at the first half of `data`; what it found is measured on the second, so that
-    the number is not flattered by its own selection. At most `most` heads are taken. Raises
-    InputError for no candidates.
+    The search looks at the first half of `data`, at most `SEARCHED` sequences; what it found is
+    measured on the second, so that the number is not flattered by its own selection. At most `most`
+    heads are taken. Raises InputError for no candidates.
     """
     if not candidates:
         raise InputError("the set of candidate heads is empty; name at least one head")
-    search, judge = data.rows(slice(0, len(data) // 2)), data.rows(slice(len(data) // 2, None))
+    half = len(data) // 2
+    search, judge = data.rows(slice(0, min(half, SEARCHED))), data.rows(slice(half, None))
     everything = all_heads(reference.sites)
-    intact, floor = edited_answers(search, edit, reference, [[], everything]).mean(1)
+    intact, floor = edited_answers(search, edit, reference, [[], everything], effort).mean(1)
     taken: list[HeadAt] = []
     left = list(candidates)
     accuracy = intact
     while left and len(taken) < most and accuracy > floor + REACHED * (intact - floor):
-        tried = edited_answers(search, edit, reference, [[*taken, head] for head in left])
+        sets = [[*taken, head] for head in left]
+        tried = edited_answers(search, edit, reference, sets, effort)
         best = int(tried.mean(1).argmin())
         taken.append(left.pop(best))
         accuracy = tried.mean(1)[best]
     paths = [taken[:size] for size in range(len(taken) + 1)]
-    right_VN = edited_answers(judge, edit, reference, [*paths, everything])
+    right_VN = edited_answers(judge, edit, reference, [*paths, everything], effort)
     means_RV = resampled_means(right_VN, SET_RESAMPLES, seed)
     counts_R = np.array([_reached(means_V) for means_V in means_RV])
     return Necessity(
@@ -145,6 +157,7 @@ def sufficiency(
     reference: Reference,
     layer: int,
     order: list[int],
+    effort: Effort | None = None,
     seed: int = 0,
 ) -> Sufficiency:
     """Leave the first k heads of `order` in a layer as they are and edit its others, k = 0 .. H.
@@ -152,7 +165,7 @@ def sufficiency(
     `order` names every head of the layer once, most effective first, as measured on other data.
     """
     sets = [[(layer, head) for head in order[size:]] for size in range(len(order) + 1)]
-    right_VN = edited_answers(data, edit, reference, sets)
+    right_VN = edited_answers(data, edit, reference, sets, effort)
     means_RV = resampled_means(right_VN, SET_RESAMPLES, seed)
     accuracy = [
         Interval(float(right_N.mean()), *_quantiles(means_R))
@@ -166,12 +179,13 @@ def interactions(
     edit: Edit,
     reference: Reference,
     heads: list[HeadAt],
+    effort: Effort | None = None,
     seed: int = 0,
 ) -> list[Interaction]:
     """All pairs of `heads`, most excess first."""
     pairs = [(a, b) for index, a in enumerate(heads) for b in heads[index + 1 :]]
     sets: list[list[HeadAt]] = [[], *([head] for head in heads), *([a, b] for a, b in pairs)]
-    right_VN = edited_answers(data, edit, reference, sets).astype(np.float64)
+    right_VN = edited_answers(data, edit, reference, sets, effort).astype(np.float64)
     fall_VN = right_VN[0] - right_VN[1:]
     single = {head: fall_VN[index] for index, head in enumerate(heads)}
     together_PN = fall_VN[len(heads) :]

@@ -7,6 +7,7 @@ Shapes: B batch, L query positions, M key positions, H heads, D head width, E mo
 O offsets.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -145,9 +146,12 @@ def offset_weights(lengths_B: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
     return offsets_O[seen_O], (counts_O / counts_O.sum())[seen_O]
 
 
-def permuted(lengths_B: Tensor, length: int, generator: torch.Generator) -> Tensor:
-    """For each sequence a random order of its real positions, (B, L); padding stays in place."""
-    steps = torch.arange(length)
-    noise_BL = torch.rand(len(lengths_B), length, generator=generator)
-    keys_BL = torch.where(steps < lengths_B.cpu()[:, None], noise_BL, 1.0 + steps)
-    return keys_BL.argsort(1).to(lengths_B.device)
+def permuted(lengths_B: Tensor, length: int, generators: Iterable[torch.Generator]) -> Tensor:
+    """For each sequence a random order of its real positions, (B, L); padding stays in place.
+
+    Each sequence has a generator of its own, so that its order depends on no other.
+    """
+    order_BL = torch.arange(length).repeat(len(lengths_B), 1)
+    for row, (real, generator) in enumerate(zip(lengths_B.tolist(), generators, strict=True)):
+        order_BL[row, :real] = torch.randperm(real, generator=generator)
+    return order_BL.to(lengths_B.device)
