@@ -65,7 +65,7 @@ def test_the_one_head_with_position_is_necessary_and_the_only_one(
     reference: Reference, data: Batch
 ) -> None:
     found = necessity(data, TAKE_POSITION, reference, all_heads(reference.sites))
-    assert {head for _, head in found.heads} == {0}
+    assert {head for _, head in found.heads[: int(found.count.value)]} == {0}
     assert 1 <= found.count.value <= 2
     assert found.count.low <= found.count.value <= found.count.high
     assert found.accuracy_K[0] > found.accuracy_K[-1]

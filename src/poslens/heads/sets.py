@@ -20,6 +20,7 @@ from poslens.tasks import Batch
 # How close to the floor, as a share of what can be lost, counts as having reached it.
 REACHED = 0.05
 SET_RESAMPLES = 2000
+FURTHER = 3  # sets within reach that a search takes, so that the interval has an upper end
 SEARCHED = 1024  # sequences that a greedy search looks at, at most
 
 
@@ -125,13 +126,14 @@ def necessity(
     intact, floor = edited_answers(search, edit, reference, [[], everything], effort).mean(1)
     taken: list[HeadAt] = []
     left = list(candidates)
-    accuracy = intact
-    while left and len(taken) < most and accuracy > floor + REACHED * (intact - floor):
+    further = FURTHER
+    while left and len(taken) < most and further:
         sets = [[*taken, head] for head in left]
         tried = edited_answers(search, edit, reference, sets, effort)
         best = int(tried.mean(1).argmin())
         taken.append(left.pop(best))
         accuracy = tried.mean(1)[best]
+        further -= accuracy <= floor + REACHED * (intact - floor)
     paths = [taken[:size] for size in range(len(taken) + 1)]
     right_VN = edited_answers(judge, edit, reference, [*paths, everything], effort)
     means_RV = resampled_means(right_VN, SET_RESAMPLES, seed)
