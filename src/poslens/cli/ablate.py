@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import polars as pl
 import tyro
 
 from poslens import results
+from poslens.cli.each import each
 from poslens.cli.options import parse, print_json
 from poslens.errors import InputError
 from poslens.heads.edits import METHODS, Edit, Method, Target
@@ -65,10 +67,18 @@ class Ablate:
     """Random draws that resample averages."""
     budget: float = 256.0
     """Megabytes that the variants measured together may hold."""
+    jobs: int | None = None
+    """Runs at once, in processes of one thread [default: one a core]."""
     device: str = "cpu"
     """cpu or cuda."""
     json: bool = False
     """Print all that was measured as JSON."""
+
+    @property
+    def effort(self) -> Any:
+        from poslens.heads import Effort
+
+        return Effort(self.budget, self.draws, self.precision)
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -94,41 +104,25 @@ class Ablate:
 
 
 def run(arguments: list[str]) -> None:
-    import torch
-
-    from poslens.heads import Ablatable, Effort, ablate_run
-    from poslens.heads.ablate import add_effects
-    from poslens.heads.published import published_measurements
     from poslens.training import runs_below
 
     command = parse(Ablate, arguments, "ablate")
-    torch.set_num_threads(1)
     edits = command.edits
     if command.partial and (command.sets or command.published):
         raise InputError("--sets and --published are of whole models; leave the restriction out")
-    effort = Effort(command.budget, command.draws, command.precision)
     folders = runs_below(command.path)
-    undefined: dict[tuple[Path, Edit], str] = {}
-    for folder in folders:  # all that can be refused is, before anything is written
-        it = Ablatable.of(folder, command.device, command.seed)
-        it.check(effort, command.layers, command.heads)
-        reasons = {edit: it.refuses(edit) for edit in edits}
-        undefined |= {(folder, edit): why for edit, why in reasons.items() if why is not None}
+    # All that can be refused is, before anything is written.
+    undefined = {
+        (folder, edit): why
+        for folder in folders
+        for edit, why in refusals(folder, command).items()
+        if why is not None
+    }
     if len(undefined) == len(folders) * len(edits):
         raise InputError(f"{folders[0]}: {next(iter(undefined.values()))}")
-
-    rows: list[dict[str, Any]] = []
-    for folder in folders:
-        if not command.partial:
-            ablate_run(folder, command.device, edits, effort, command.sets)
-        else:
-            it = Ablatable.of(folder, command.device, command.seed)
-            for edit in (edit for edit in edits if (folder, edit) not in undefined):
-                rows += it.rows(edit, effort, command.layers, command.heads, command.metrics)
-        if command.published:
-            add_effects(folder, published_measurements(folder, command.device))
+    rows = each(folders, partial(ablate, command=command), command.jobs)
     if command.partial:
-        _tell_some(rows, command.json)
+        _tell_some([row for of_run in rows for row in of_run], command.json)
         return
     tables = results.read(command.path)
     if command.json:
@@ -137,6 +131,35 @@ def run(arguments: list[str]) -> None:
         return
     for line in _told(tables, edits, command.published):
         print(line)
+
+
+def refusals(folder: Path, command: Ablate) -> dict[Edit, str | None]:
+    """Why each edit is not defined for a run, None where it is.
+
+    Raises InputError for all else that measuring would refuse.
+    """
+    from poslens.heads import Ablatable
+
+    it = Ablatable.of(folder, command.device, command.seed)
+    it.check(command.effort, command.layers, command.heads)
+    return {edit: it.refuses(edit) for edit in command.edits}
+
+
+def ablate(folder: Path, command: Ablate) -> list[dict[str, Any]]:
+    """Do what is asked to one run; the rows of what is told and not written."""
+    from poslens.heads import Ablatable, ablate_run
+    from poslens.heads.ablate import add_effects
+    from poslens.heads.published import published_measurements
+
+    if command.partial:
+        it = Ablatable.of(folder, command.device, command.seed)
+        defined = [edit for edit in command.edits if it.refuses(edit) is None]
+        chosen = (command.effort, command.layers, command.heads, command.metrics)
+        return [row for edit in defined for row in it.rows(edit, *chosen)]
+    ablate_run(folder, command.device, command.edits, command.effort, command.sets)
+    if command.published:
+        add_effects(folder, published_measurements(folder, command.device))
+    return []
 
 
 def _tell_some(rows: list[dict[str, Any]], as_json: bool) -> None:

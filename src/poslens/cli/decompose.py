@@ -1,6 +1,7 @@
 """`poslens decompose`: what the attention logits of trained runs are made of."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,6 +9,7 @@ import polars as pl
 import tyro
 
 from poslens import results
+from poslens.cli.each import each
 from poslens.cli.options import parse, print_json
 from poslens.report.decomposition import algebra_counts, build_decomposition, largest_terms
 from poslens.training import runs_below
@@ -25,6 +27,8 @@ class Decompose:
     """A run, or a folder of runs."""
     split: Literal["mean", "embedding"] = "mean"
     """How position is told from content: mean over sequences, or embedding (layer 0 only)."""
+    jobs: int | None = None
+    """Runs at once, in processes of one thread [default: one a core]."""
     device: str = "cpu"
     """cpu or cuda."""
     json: bool = False
@@ -32,17 +36,13 @@ class Decompose:
 
 
 def run(arguments: list[str]) -> None:
-    import torch
-
-    from poslens.toeplitz.tables import decompose_run, prepare
+    from poslens.toeplitz.tables import prepare
 
     command = parse(Decompose, arguments, "decompose")
-    torch.set_num_threads(1)
     folders = runs_below(command.path)
     for folder in folders:  # all that can be refused is, before anything is written
         prepare(folder, command.split, command.device)
-    for folder in folders:
-        decompose_run(folder, command.split, command.device)
+    each(folders, partial(decompose, command=command), command.jobs)
     page = build_decomposition(command.path)
     tables = results.read(command.path)
     if command.json:
@@ -60,3 +60,9 @@ def run(arguments: list[str]) -> None:
         print(f"{scheme} on {task}, seed {seed}; heads measured: {algebra_counts(heads)}")
         print(f"  largest terms (share of variance within rows): {largest}")
     print(page)
+
+
+def decompose(folder: Path, command: Decompose) -> None:
+    from poslens.toeplitz.tables import decompose_run
+
+    decompose_run(folder, command.split, command.device)

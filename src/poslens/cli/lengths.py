@@ -1,12 +1,14 @@
 """`poslens lengths`: trained runs on sequences longer than those of their training."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from poslens import results
+from poslens.cli.each import each
 from poslens.cli.options import parse, print_json
 from poslens.errors import InputError
 from poslens.training import runs_below
@@ -23,6 +25,8 @@ class Lengths:
     """A run, or a folder of runs."""
     factors: tuple[int, ...] = (1, 2, 3, 4)
     """Longest sequence over the longest in training."""
+    jobs: int | None = None
+    """Runs at once, in processes of one thread [default: one a core]."""
     device: str = "cpu"
     """cpu or cuda."""
     json: bool = False
@@ -30,16 +34,10 @@ class Lengths:
 
 
 def run(arguments: list[str]) -> None:
-    import torch
-
-    from poslens.experiments.lengths import lengthen_run
-
     command = parse(Lengths, arguments, "lengths")
-    torch.set_num_threads(1)
     if not command.factors or min(command.factors) < 1:
         raise InputError(f"factors are {command.factors}; give whole numbers from 1")
-    for folder in runs_below(command.path):
-        lengthen_run(folder, command.device, sorted(set(command.factors)))
+    each(runs_below(command.path), partial(lengthen, command=command), command.jobs)
     table = results.read(command.path).lengths
     if command.json:
         print_json(table.to_dicts())
@@ -51,3 +49,9 @@ def run(arguments: list[str]) -> None:
         cannot = rows.filter(rows["accuracy"].is_nan())
         for factor, reason in cannot["factor", "reason"].head(1).rows():
             print(f"  not at {factor}x: {reason}")
+
+
+def lengthen(folder: Path, command: Lengths) -> None:
+    from poslens.experiments.lengths import lengthen_run
+
+    lengthen_run(folder, command.device, sorted(set(command.factors)))
