@@ -1,6 +1,7 @@
 """`list`, `data`, `ablate`, `tune` and `report`: what they print and what they write."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -209,3 +210,14 @@ def test_collected_results_give_the_same_report(poslens: Callable, run: Path) ->
     Path("other").mkdir()
     (Path("other") / "mine").write_text("")
     assert "choose another" in poslens("collect", run.parent, "--out", "other").line
+
+
+def test_seeds_of_a_scheme_are_told_together(poslens: Callable, run: Path) -> None:
+    other = Path(shutil.copytree(run, run.parent / "rope-distance-seed1"))
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"seed": 1}))
+    done = poslens("ablate", run.parent, "--jobs", "1", "--targets", "head")
+    assert done.err.splitlines() == ["[1/2] rope-distance-seed0", "[2/2] rope-distance-seed1"]
+    together = [line for line in done.out.splitlines() if ", 2 seeds: " in line]
+    assert together[0].startswith("rope on distance, first layer, head zero, 2 seeds: ")
+    assert "undecidable 2" in together[0]

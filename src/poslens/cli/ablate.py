@@ -10,6 +10,7 @@ import polars as pl
 import tyro
 
 from poslens import results
+from poslens.claims.over_seeds import over_seeds
 from poslens.cli.each import each
 from poslens.cli.options import parse, print_json
 from poslens.errors import InputError
@@ -129,7 +130,7 @@ def run(arguments: list[str]) -> None:
         names = ("effects", "concentration", "necessity", "sufficiency", "interactions")
         print_json({name: getattr(tables, name).to_dicts() for name in names})
         return
-    for line in _told(tables, edits, command.published):
+    for line in (*_told(tables, edits, command.published), *_over_seeds(tables)):
         print(line)
 
 
@@ -198,6 +199,22 @@ def _told(tables: results.Tables, edits: tuple[Edit, ...], published: bool) -> I
                 if method.startswith("published"):
                     row = next(_largest(right.filter(method=method)))
                     yield f"  {method}: most in {_where(row)}: {_effect(row)}"
+
+
+def _over_seeds(tables: results.Tables) -> Iterator[str]:
+    """How much the first layer of schemes with several seeds differs between them."""
+    first = tables.concentration.filter(layer=0, metric="accuracy")
+    for row in over_seeds(first).filter(pl.col("seeds") > 1).iter_rows(named=True):
+        told = [
+            f"{name.replace('_', ' ')} {row[name]:.2f} "
+            f"({row[f'{name}_min']:.2f} to {row[f'{name}_max']:.2f})"
+            for name in ("top_share", "effective_heads", "deposit_index")
+            if row["defined"]
+        ]
+        yield (
+            f"{row['scheme']} on {row['task']}, first layer, {row['target']} {row['method']}, "
+            f"{row['seeds']} seeds: {', '.join([row['verdicts'], *told])}"
+        )
 
 
 def _largest(effects: pl.DataFrame) -> Iterator[dict[str, Any]]:
