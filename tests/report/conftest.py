@@ -6,6 +6,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from poslens.results import write_table
@@ -34,6 +35,9 @@ TASKS = {
 }
 # Share of a head's effect that is position's: all of it, none of it (content), more than it.
 POSITION = {"rope": (0.0, 1.0, 3.0, 1.0, 0.5, 1.0, 0.0, 0.5)}
+# Share of what is above the baseline that each doubling of the length keeps; a learned table ends.
+KEPT = {"nope": 1.0, "t5": 0.8, "alibi": 0.95, "rope": 0.5, "rope@1": 0.6, "mla": 0.45}
+LONGEST = 34
 LAYERS, HEADS, EVALUATED, BUDGET = 3, 8, 4096, 64_000
 METRICS = {"accuracy": 1, "loss": 3, "margin": 5}
 
@@ -79,6 +83,8 @@ def make_run(folder: Path, scheme: str, task: str, seed: int, early: bool = Fals
         ],
     )
     make_ablation(run, scheme, task, accuracy, baseline, rng, early)
+    if not early:
+        write_table(run, "lengths", length_rows(scheme, accuracy, baseline, rng))
     write_table(
         run,
         "summary",
@@ -93,6 +99,26 @@ def make_run(folder: Path, scheme: str, task: str, seed: int, early: bool = Fals
         ],
     )
     return run
+
+
+def length_rows(
+    scheme: str, accuracy: float, baseline: float, rng: np.random.Generator
+) -> list[dict[str, object]]:
+    """Accuracy on sequences up to four times as long."""
+    reason = f"position {LONGEST} is not in the learned table, which has {LONGEST} rows"
+    rows = []
+    for factor in (1, 2, 3, 4):
+        lost = scheme == "learned" and factor > 1
+        kept = (KEPT.get(scheme, 0.3) + float(rng.normal(0, 0.03))) ** (factor - 1)
+        value = float("nan") if lost else min(0.999, baseline + (accuracy - baseline) * kept)
+        rows.append(
+            {
+                **{"factor": factor, "longest": factor * LONGEST, "accuracy": value},
+                **{"loss": 3 * (1 - value), "sequences": EVALUATED},
+                "reason": reason if lost else "",
+            }
+        )
+    return rows
 
 
 def make_ablation(
@@ -288,6 +314,33 @@ def make_experiment(
     return folder
 
 
+# Schemes that each correction touches, what it takes from their accuracy, and what it makes of the
+# first layer of RoPE on distance.
+CORRECTIONS = {
+    "standard": (("nope", "sinusoidal", "learned", "t5", "alibi", "rope", "mla"), 0.0, ""),
+    "memory": (("nope", "sinusoidal", "learned", "t5", "alibi", "rope"), 0.12, "deposit"),
+    "slopes": (("alibi",), 0.7, ""),
+    "optimiser": (("nope", "sinusoidal", "learned", "t5", "alibi", "rope", "mla"), -0.02, ""),
+    "published": (("nope", "sinusoidal", "learned", "t5", "alibi", "rope", "mla"), 0.2, "deposit"),
+}
+
+
+def make_corrections(folder: Path, seeds: Iterable[int] = (0, 1, 2)) -> Path:
+    """An experiment for each of a few corrections, on both tasks."""
+    for name, (schemes, lost, verdict) in CORRECTIONS.items():
+        make_experiment(folder / name, schemes, seeds=seeds)
+        for run in (folder / name).glob("*-seed*"):
+            change(run / "summary.parquet", accuracy=(pl.col("accuracy") - lost).clip(0.05, 1))
+            if verdict and run.name.startswith("rope-distance"):
+                first = {"largest": pl.lit(0.6), "verdict": pl.lit(verdict)}
+                change(run / "concentration.parquet", **first)
+    return folder
+
+
+def change(path: Path, **columns: pl.Expr) -> None:
+    pl.read_parquet(path).with_columns(**columns).write_parquet(path)
+
+
 @pytest.fixture(scope="session")
 def make() -> Callable[..., Path]:
     """`make_experiment`, for tests that change what they get."""
@@ -310,3 +363,9 @@ def early(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def standard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same from three seeds. Shared: tests must not change it but by `build`."""
     return make_experiment(tmp_path_factory.mktemp("standard"), seeds=(0, 1, 2))
+
+
+@pytest.fixture(scope="session")
+def corrected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Corrections from three seeds. Shared: tests must not change it but by `build`."""
+    return make_corrections(tmp_path_factory.mktemp("corrected"))

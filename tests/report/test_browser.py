@@ -17,6 +17,7 @@ HOVERED = {
     "#heads-distance-3": {"x": 100, "y": 30},
     "#positions-distance-3": {"x": 100, "y": 30},
     "#kept-count-0-0": {"x": 160, "y": 90},
+    "#lengths-distance": {"x": 80, "y": 40},
 }
 
 pytestmark = [
@@ -168,6 +169,11 @@ def test_hovering_over_a_curve_tells_the_head_that_was_added(seen: dict[str, Any
         rf"accuracy {NUMBER}\s% \({NUMBER} to {NUMBER}\)"
     )
     assert re.fullmatch(expected, seen["told"]["#kept-count-0-0"]), seen["told"]
+
+
+def test_hovering_over_a_length_tells_the_run(seen: dict[str, Any]) -> None:
+    expected = rf"[A-Z][\w ,.+]+?(, seed \d)?: {NUMBER} % at 1×|Learned ends at 1× .*34 rows"
+    assert re.fullmatch(expected, seen["told"]["#lengths-distance"]), seen["told"]
 
 
 def test_maps_of_a_run_stand_side_by_side_where_there_is_room(seen: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ def figures_of(page: str) -> dict[str, Any]:
 
 
 def test_page_and_figures_are_there(quick: Path, page: str) -> None:
-    names = ["accuracy", "curves", "by_distance", "by_count", "heads"]
+    names = ["accuracy", "curves", "by_distance", "by_count", "heads", "lengths"]
     names += ["heads_and_positions_distance", "heads_and_positions_count"]
     expected = {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
     assert {path.name for path in (quick / "figures").iterdir()} == expected
@@ -49,7 +49,7 @@ def test_page_and_figures_are_there(quick: Path, page: str) -> None:
 def test_every_section_is_there(markup: str) -> None:
     for section in (
         *("findings", "claims", "accuracy", "curves", "labels", "heads"),
-        *("concentration", "sets", "published", "runs", "reading"),
+        *("concentration", "sets", "lengths", "published", "runs", "reading"),
     ):
         assert f'<section id="{section}">' in markup
         assert f'href="#{section}"' in markup
@@ -169,10 +169,18 @@ def test_an_early_folder_has_its_maps_and_nothing_new(early: Path) -> None:
     names = list(figures_of(page))
     assert sum(name.startswith("heads-") for name in names) == 18
     assert {name.split("-")[0] for name in names} == {"accuracy", "curves", "by", "heads"}
-    for new in ('id="sets"', 'id="published"', 'class="runs"', "Taken away", "its position"):
+    for new in (
+        'id="sets"',
+        'id="lengths"',
+        'id="published"',
+        'class="runs"',
+        "Taken away",
+        "its position",
+    ):
         assert new not in page
     assert "All layers, accuracy and loss</summary>" in page
     assert not list((early / "figures").glob("heads_and_*"))
+    assert not (early / "figures" / "lengths.png").exists()
 
 
 def test_tables_of_sets_are_shown_one_by_one(make: Make, tmp_path: Path) -> None:

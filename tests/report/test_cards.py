@@ -35,7 +35,7 @@ def test_one_seed_keeps_its_reason_whole() -> None:
     assert card.tone == "inconclusive"
     assert card.reason == ONE.reason
     assert card.by_seed == []
-    assert card.numbers == [("RoPE", "0.962"), ("MLA", "0.900")]
+    assert [(it.name, it.text) for it in card.numbers] == [("RoPE", "0.962"), ("MLA", "0.900")]
     assert card.budget == "1 seed, up to 64,000 training sequences a run"
 
 
@@ -43,7 +43,9 @@ def test_several_seeds_stand_apart_from_the_conclusion() -> None:
     (card,) = cards([THREE])
     assert card.reason == "None of 3 seeds passes."
     assert card.by_seed == ["Seed 0: No.", "Seed 1: Never.", "Seed 2: No."]
-    assert card.numbers == [("RoPE", "0.500 / 0.400 / 0.300"), ("MLA", "– / – / 0.200")]
+    rope, mla = card.numbers
+    assert (rope.text, mla.text) == ("0.500 / 0.400 / 0.300", "– / – / 0.200")
+    assert card.ends == ("0.2", "0.5")
 
 
 def test_not_run_is_a_verdict_without_numbers() -> None:

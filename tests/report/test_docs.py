@@ -21,9 +21,15 @@ def test_the_example_builds_the_page(make, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_every_section_and_column_is_explained(quick: Path) -> None:
-    template = Path(__file__).parents[2] / "src" / "poslens" / "report" / "template.html.j2"
-    headings = re.findall(r"<h2>(.*?)</h2>", template.read_text())
-    for heading in headings[:-1]:  # the last is the page's own guide
-        assert f"## {heading}" in PAGE
+    templates = Path(__file__).parents[2] / "src" / "poslens" / "report"
+    headings = [
+        heading
+        for name in ("template", "lengths", "corrections")
+        for heading in re.findall(r"<h2>(.*?)</h2>", (templates / f"{name}.html.j2").read_text())
+    ]
+    headings.remove("How to read this")  # the page's own guide
+    assert len(headings) > 10
+    for heading in headings:
+        assert f"## {heading}\n" in PAGE or f"- **{heading}.**" in PAGE
     for column in concentration_listing(read(quick), "distance").columns[2:]:
         assert f"| {column.removesuffix(' (points)')} |" in PAGE

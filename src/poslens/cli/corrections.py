@@ -24,7 +24,7 @@ class Corrections:
 
     Trains, below OUT, the standard experiment, one for each switch (docs/published.md) with the
     schemes that have it, and one with all of them; writes OUT/corrections.csv, a row for each
-    correction and claim. What is finished is kept.
+    correction and claim, and OUT/corrections.html. What is finished is kept.
     """
 
     profile: str = "small"
@@ -63,11 +63,13 @@ def run(arguments: list[str]) -> None:
 
     from poslens.claims import CLAIMS
     from poslens.claims.corrections import matrix, read_corrections
+    from poslens.report import build
     from poslens.training.folder import write_text
 
     table = matrix(read_corrections(command.out), CLAIMS)
     path = command.out / "corrections.csv"
     write_text(path, table.write_csv())
+    page = build(command.out)
     if command.json:
         print_json(table.to_dicts())
         return
@@ -76,6 +78,7 @@ def run(arguments: list[str]) -> None:
         words = [_words(row) for row in rows.iter_rows(named=True)]
         print("".join(f"{word:<16}" for word in (correction, *words)))
     print(path)
+    print(page)
 
 
 def _words(row: dict[str, str]) -> str:

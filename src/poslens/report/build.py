@@ -1,11 +1,8 @@
 """Result files in, one self-contained page and static figures out."""
 
-import os
-from importlib.resources import files
 from pathlib import Path
 
 import polars as pl
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from poslens.claims import ledger
@@ -19,12 +16,16 @@ from poslens.report.concentration import (
     metrics_of,
     seed_listings,
 )
+from poslens.report.corrections_page import build_corrections, holds_corrections
 from poslens.report.curves import curve_panel
 from poslens.report.effects import all_limits
+from poslens.report.extrapolation import length_part
 from poslens.report.heads import MOST_NUMBERED, head_panels
+from poslens.report.improving import still_rising
 from poslens.report.kept import Curves, kept_curves
 from poslens.report.listings import Listing, run_listing
 from poslens.report.markdown import summary_page
+from poslens.report.page import fill, refuse_without_permission, source, write
 from poslens.report.pairs import Comparison, Pair, comparison
 from poslens.report.panels import Panel
 from poslens.report.provenance import facts, missing, profile, read_provenance
@@ -36,7 +37,15 @@ from poslens.report.published import (
 )
 from poslens.report.set_listings import interaction_listing, necessity_listing
 from poslens.report.static import draw_all
-from poslens.report.style import ACCURACY, Scale, around_zero, evenly, number, task_title, tasks_of
+from poslens.report.style import (
+    ACCURACY,
+    around_zero,
+    evenly,
+    gradient,
+    number,
+    task_title,
+    tasks_of,
+)
 from poslens.report.words import findings
 from poslens.results import Tables, read
 
@@ -44,46 +53,37 @@ from poslens.results import Tables, read
 def build(folder: Path) -> Path:
     """Write `report.html`, `summary.md` and `figures/` into `folder`, from its result files alone.
 
-    `folder` holds runs, or is one run. The page needs no network; the same tables give the same
-    bytes. Unfinished folders show what is there and say what is missing. Raises InputError where
-    there is no finished run, or no permission to write.
+    `folder` holds runs, or is one run. Where it holds an experiment for each correction, the page
+    is `corrections.html`. It needs no network; the same tables give the same bytes. Unfinished
+    folders show what is there and say what is missing. Raises InputError where there is no
+    finished run, or no permission to write.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder; give the folder that `poslens reproduce` wrote")
+    if holds_corrections(folder):
+        return build_corrections(folder)
     tables = read(folder)
     if tables.summary.is_empty():
         raise InputError(f"{folder} holds no finished run; train one first (`poslens reproduce`)")
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"no permission to write to {folder}; copy it to a folder of yours")
+    refuse_without_permission(folder)
     figures = draw_all(tables, folder / "figures")
-    _write(folder / "summary.md", summary_page(tables, ledger(tables)))
+    write(folder / "summary.md", summary_page(tables, ledger(tables)))
     page = folder / "report.html"
-    _write(page, render(tables, folder, [path.name for path in figures]))
+    write(page, render(tables, folder, [path.name for path in figures]))
     return page
-
-
-def _write(path: Path, text: str) -> None:
-    unfinished = path.with_name(path.name + ".tmp")
-    unfinished.write_text(text, "utf-8")
-    unfinished.replace(path)
 
 
 def render(tables: Tables, folder: Path, figures: list[str]) -> str:
     """The page as text. `figures` are the names of the static figures beside it."""
-    loader = PackageLoader("poslens.report", ".")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.lstrip_blocks = True
     found = read_provenance(folder)
     verdicts = ledger(tables)
     limits = all_limits(tables)
     summary = tables.summary
-    here = files("poslens.report")
-    return environment.get_template("template.html.j2").render(
-        style=(here / "report.css").read_text("utf-8"),
-        script=(here / "report.js").read_text("utf-8"),
+    return fill(
+        "template.html.j2",
+        style=source("report.css"),
+        script=source("report.js"),
         plotly=get_plotlyjs(),
         profile=profile(found),
         facts=facts(tables, found),
@@ -92,6 +92,7 @@ def render(tables: Tables, folder: Path, figures: list[str]) -> str:
         tally=tally(verdicts),
         cards=cards(verdicts),
         accuracy=[accuracy_panel(summary, task) for task in tasks_of(summary)],
+        rising=bool(still_rising(tables)),
         curves=[curve_panel(tables, task) for task in tasks_of(tables.curve)],
         labels=[label_panel(tables, task) for task in tasks_of(tables.labels)],
         heads=_heads(tables),
@@ -112,6 +113,7 @@ def render(tables: Tables, folder: Path, figures: list[str]) -> str:
         ],
         metrics=metrics_of(tables),
         sets=_sets(tables),
+        lengths=[length_part(tables, task) for task in tasks_of(tables.lengths)],
         published=_published(tables),
         runs=[(task_title(task), run_listing(tables, found, task)) for task in tasks_of(summary)],
         even=summary.n_unique(["task", "budget"]) == summary.n_unique("task"),
@@ -155,8 +157,3 @@ def _published(tables: Tables) -> list[tuple[str, list[Pair], Listing, Listing]]
         )
         for task in tasks_of(published_frame(tables))
     ]
-
-
-def gradient(scale: Scale) -> str:
-    """A colour scale as a CSS gradient, so that legends cannot differ from figures."""
-    return ", ".join(f"{colour} {100 * where:.2f}%" for where, colour in scale)

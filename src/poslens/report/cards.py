@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from poslens.claims import Verdict
 from poslens.claims.words import listed
-from poslens.report.style import number
+from poslens.report.dots import Number, strips
 
 
 @dataclass(frozen=True)
 class Card:
-    """`tone` is the class of its colours; `numbers` hold one text for all seeds, side by side."""
+    """`tone` is the class of its colours; `numbers`, `ends` and `limit` are as in `Strips`."""
 
     id: str
     tone: str
@@ -18,7 +18,9 @@ class Card:
     statement: str
     reason: str
     by_seed: list[str]
-    numbers: list[tuple[str, str]]
+    numbers: list[Number]
+    ends: tuple[str, str]
+    limit: str
     paper: str
     budget: str
     rule: str
@@ -35,11 +37,7 @@ def _card(it: Verdict) -> Card:
     reason = it.reason
     for part in by_seed if several else []:
         reason = reason.replace(part, "", 1)
-    names = dict.fromkeys(name for result in it.seeds for name in result.numbers)
-    numbers = [
-        (name, " / ".join(number(result.numbers.get(name), 3) for result in it.seeds))
-        for name in names
-    ]
+    found = strips(it)
     return Card(
         id=it.claim,
         tone=it.verdict.replace(" ", "-"),
@@ -47,7 +45,9 @@ def _card(it: Verdict) -> Card:
         statement=it.statement,
         reason=reason.strip(),
         by_seed=by_seed if several else [],
-        numbers=numbers,
+        numbers=found.numbers,
+        ends=found.ends,
+        limit=found.limit,
         paper=it.paper,
         budget=it.budget,
         rule=f"Compared: {it.statistic}. {it.rule}",

@@ -1,17 +1,15 @@
 """The decomposition page: tables and term images of decomposed runs in, one offline page out."""
 
 import json
-import os
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from poslens.claims.words import listed, title
 from poslens.errors import InputError
 from poslens.report.listings import Listing
+from poslens.report.page import fill, refuse_without_permission, source, write
 from poslens.report.style import (
     EFFECT_HARM,
     colours,
@@ -52,25 +50,14 @@ def build_decomposition(folder: Path) -> Path:
     tables = read(folder)
     if tables.decomposition.is_empty():
         raise InputError(f"{folder} holds no decomposed run; run `poslens decompose` on it first")
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"no permission to write to {folder}; copy it to a folder of yours")
+    refuse_without_permission(folder)
     page = folder / PAGE
-    unfinished = page.with_name(page.name + ".tmp")
-    unfinished.write_text(render(tables, folder), "utf-8")
-    unfinished.replace(page)
+    write(page, render(tables, folder))
     return page
 
 
 def render(tables: Tables, folder: Path) -> str:
     """The page as text."""
-    environment = Environment(
-        loader=PackageLoader("poslens.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    here = files("poslens.report")
     heads = tables.decomposition
     places = run_folders(folder)
     runs = shown_runs(heads)
@@ -78,11 +65,10 @@ def render(tables: Tables, folder: Path) -> str:
     shown = [run_data(tables, run, its) for run, its in zip(runs, images, strict=True)]
     data = {"runs": shown, "colours": TERM_COLOURS, "scale": [NEGATIVE, EFFECT_HARM]}
     script = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    return environment.get_template("decomposition.html.j2").render(
-        style="".join(
-            (here / name).read_text("utf-8") for name in ("report.css", "decomposition.css")
-        ),
-        script=(here / "decomposition.js").read_text("utf-8"),
+    return fill(
+        "decomposition.html.j2",
+        style=source("report.css", "decomposition.css"),
+        script=source("decomposition.js"),
         data=script,
         facts=facts(heads),
         only_layer_0=heads["split"].eq("embedding").any(),

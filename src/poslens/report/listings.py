@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from poslens.claims.words import title
 from poslens.report.accuracy import accuracy_frame
+from poslens.report.improving import still_rising
 from poslens.report.provenance import Provenance
 from poslens.report.style import colours, duration, number, percent
 from poslens.results import Tables
@@ -15,7 +16,8 @@ WORDS = {"head": "output", "position": "position"}
 
 @dataclass(frozen=True)
 class Listing:
-    """A table: `columns` are its heads; a row has a colour for its scheme and one text a column.
+    """A table: `columns` are its heads; a row has one text a column and a colour for its scheme,
+    empty where it is of none.
 
     On a narrow screen the cells of the columns `wide` have a line of their own. No rule is
     drawn between lines whose first `joined` texts are the same.
@@ -31,7 +33,7 @@ def run_listing(tables: Tables, found: Provenance, task: str) -> Listing:
     """Every finished run of a task, best first."""
     columns = ["Scheme", "Seed", "Accuracy", "95\u202f% interval", "Loss (nats)"]
     columns += ["Sequences seen", "Ended", "Learning rate", "Parameters", "Time"]
-    palette = colours(tables.summary["scheme"])
+    palette, rising = colours(tables.summary["scheme"]), still_rising(tables)
     runs = {(r["scheme"], r["seed"]): r for r in tables.summary.filter(task=task).to_dicts()}
     rows = []
     for cell in accuracy_frame(tables.summary, task).iter_rows(named=True):
@@ -44,10 +46,16 @@ def run_listing(tables: Tables, found: Provenance, task: str) -> Listing:
             f"{percent(cell['low'])} to {percent(cell['high'])}",
             number(run["loss"], 3),
             number(run["sequences"], 0),
-            "solved early" if run["solved"] else "at the budget",
+            _ended(run["solved"], (cell["scheme"], task, cell["seed"]) in rising),
             f"{run['learning_rate']:g}",
             number(run["parameters"], 0),
             "–" if seconds is None else duration(seconds),
         ]
         rows.append((palette[cell["scheme"]], text))
     return Listing(columns, rows)
+
+
+def _ended(solved: bool, rising: bool) -> str:
+    if solved:
+        return "solved early"
+    return "at the budget, still improving" if rising else "at the budget"

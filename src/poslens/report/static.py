@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -16,6 +17,7 @@ from poslens.report.by_label import FILE_NAMES, draw_labels
 from poslens.report.curves import draw_curves
 from poslens.report.effects import MAIN, absent, all_limits, effect_frame, sizes
 from poslens.report.heads import draw_heads, head_ticks
+from poslens.report.lengths import draw_lengths
 from poslens.report.style import INK, RULE, SOFT, short_title, task_rank, task_title, tasks_of
 from poslens.results import Tables
 
@@ -53,11 +55,14 @@ def draw_all(tables: Tables, folder: Path) -> list[Path]:
         drawings["heads"] = partial(_heads, tables)
     for task in tasks_of(effect_frame(tables, "position")):
         drawings[f"heads_and_positions_{task}"] = partial(_positions, tables, task)
+    if not tables.lengths.is_empty():
+        drawings["lengths"] = partial(_lengths, tables)
     with rc_context(STYLE):
-        return [_save(draw(), folder, name) for name, draw in drawings.items()]
+        return [save(draw(), folder, name) for name, draw in drawings.items()]
 
 
-def _save(figure: Figure, folder: Path, name: str) -> Path:
+def save(figure: Figure, folder: Path, name: str) -> Path:
+    """Write a figure as PNG and SVG, the same bytes each time; returns the PNG file."""
     FigureCanvasAgg(figure)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # placed once, for both files
@@ -79,10 +84,18 @@ def _accuracy(tables: Tables) -> Figure:
 
 
 def _curves(tables: Tables) -> Figure:
-    tasks = tasks_of(tables.curve)
+    return _by_task(tables, tasks_of(tables.curve), draw_curves)
+
+
+def _lengths(tables: Tables) -> Figure:
+    return _by_task(tables, tasks_of(tables.lengths), draw_lengths)
+
+
+def _by_task(tables: Tables, tasks: list[str], draw: Callable[[Axes, Tables, str], None]) -> Figure:
+    """Panels of lines, tasks side by side."""
     figure = Figure(figsize=(5.6 * len(tasks), 4.3), layout="constrained")
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
-        draw_curves(axes, tables, task)
+        draw(axes, tables, task)
         axes.set_title(task_title(task), pad=8)
     return figure
 

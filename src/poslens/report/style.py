@@ -152,6 +152,11 @@ def evenly(stops: tuple[str, ...]) -> Scale:
     return [(i / (len(stops) - 1), colour) for i, colour in enumerate(stops)]
 
 
+def gradient(scale: Scale) -> str:
+    """A colour scale as a CSS gradient, so that legends cannot differ from figures."""
+    return ", ".join(f"{colour} {100 * where:.2f}%" for where, colour in scale)
+
+
 def at(scale: Scale, where: float) -> str:
     """The colour of a scale at `where`, 0 to 1, mixed linearly between its stops."""
     where = min(max(where, 0.0), 1.0)
