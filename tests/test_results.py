@@ -125,6 +125,16 @@ def test_collected_runs_read_the_same_and_hold_no_weights(tmp_path: Path) -> Non
     assert {path.name: path.read_bytes() for path in out.iterdir()} == files
 
 
+def test_a_folder_of_experiments_is_collected_part_by_part(tmp_path: Path) -> None:
+    for name in ("standard", "memory"):
+        make_run(tmp_path / "all" / name)
+        (tmp_path / "all" / name / "experiment.json").write_text('{"schemes": ["rope"]}')
+    results.collect(tmp_path / "all", tmp_path / "kept")
+    for name in ("standard", "memory"):
+        kept = results.read(tmp_path / "kept" / name)
+        assert kept.summary.equals(results.read(tmp_path / "all" / name).summary)
+
+
 def test_what_cannot_be_collected_is_named(tmp_path: Path) -> None:
     (make_run(tmp_path / "runs") / "summary.parquet").unlink()
     with pytest.raises(InputError, match="holds no finished run; train one first"):

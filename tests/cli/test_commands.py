@@ -190,10 +190,10 @@ def test_corrections_tell_the_claims_under_each_switch(
     done = poslens(*asked, "--out", "c")
     assert done.code == 0, done.err
     assert in_process == ["alibi-distance-seed0"] * 2
-    heading, standard, slopes, path = done.out.splitlines()
+    heading, standard, slopes, path, page = done.out.splitlines()
     assert heading.split()[:3] == ["correction", "C1", "C2"]
     assert (standard.split()[0], slopes.split()[0]) == ("standard", "slopes")
-    assert path == "c/corrections.csv"
+    assert (path, page) == ("c/corrections.csv", "c/corrections.html")
     rows = json.loads(poslens(*asked, "--out", "c", "--json").out)
     assert len(in_process) == 2  # kept
     assert pl.read_csv(path)["verdict"].to_list() == [row["verdict"] for row in rows]

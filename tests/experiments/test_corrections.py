@@ -8,6 +8,7 @@ import pytest
 from poslens import results
 from poslens.claims import CLAIMS
 from poslens.claims.corrections import STANDARD, matrix, overlaid, read_corrections
+from poslens.claims.corrections import SWITCHES as WORDS
 from poslens.errors import InputError
 from poslens.experiments.corrections import corrections, run_corrections
 from poslens.experiments.profiles import Profile, profile_named, select
@@ -34,6 +35,10 @@ def test_every_setting_of_every_preset_belongs_to_one_switch() -> None:
         assert sum(map(len, alone)) == len(whole)
         used |= {switch for switch in SWITCHES if own.only(switch)}
     assert used == set(SWITCHES)
+
+
+def test_every_switch_has_its_words_in_its_order() -> None:
+    assert list(WORDS) == [*SWITCHES, "published"]
 
 
 def test_only_what_a_switch_sets_differs_from_the_standard_run() -> None:
@@ -82,7 +87,7 @@ def test_runs_of_each_correction_and_their_ledger(
     assert len(in_process) == before  # all kept
     found = read_corrections(tmp_path)
     assert next(iter(found)) == STANDARD
-    assert set(found) == set(corrections(two))
+    assert list(found) == list(corrections(two))
     own = results.read(tmp_path / "memory")
     assert own.summary["scheme"].to_list() == ["rope"] * len(two.tasks)
     schemes = found["memory"].summary["scheme"].unique().to_list()
@@ -97,9 +102,11 @@ def test_where_a_switch_does_not_touch_a_scheme_it_is_the_standard_one(
 ) -> None:
     run_corrections(select(two, ("rope", "mla")), tmp_path, jobs=1)
     standard, own = results.read(tmp_path / STANDARD), results.read(tmp_path / "step")
-    together = overlaid(standard, own)
+    together = overlaid(standard, own, ["mla"])
     assert together.effects.filter(scheme="mla").equals(own.effects)
     assert together.effects.filter(scheme="rope").equals(standard.effects.filter(scheme="rope"))
+    # One that it touches and that is not finished is not passed off as standard.
+    assert overlaid(standard, own, ["mla", "rope"]).effects.equals(own.effects)
 
 
 def test_other_folders_are_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The study's claims, judged under each correction: which switch makes which claim."""
 
+from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,6 +12,23 @@ from poslens.errors import InputError
 from poslens.results import Tables
 
 STANDARD = "standard"
+PUBLISHED = "published"
+# What each switch of the study's code does, in a few words.
+SWITCHES = {
+    "memory": "keys and values of every layer come from the input embeddings",
+    "table": "a table of positions is added to the input of RoPE and MLA",
+    "slopes": "ALiBi's slopes are exp(-h/H)",
+    "fillers": "fillers may be triggers, and are drawn without replacement: another task",
+    "offsets": "T5's bias is a table over exact offsets, one for each layer",
+    "query": "MLA has one rotary query for all heads",
+    "step": "MLA's rotary step is no rotation",
+    "padding": "padding is attended to and read out",
+    "norm": "no norm before the readout",
+    "dropout": "dropout of 0.1 in training",
+    "activation": "GELU in MLA's feed-forward",
+    "optimiser": "AdamW's betas in the order (0.98, 0.9), weight decay 1e-5",
+    PUBLISHED: "all of these at once",
+}
 MATRIX = {
     "correction": pl.String,
     "claim": pl.String,
@@ -24,10 +42,11 @@ MATRIX = {
 
 
 def read_corrections(folder: Path) -> dict[str, Tables]:
-    """The tables under each correction below `folder`, the standard one first.
+    """The tables under each correction below `folder`: the standard one first, all switches last.
 
-    Where a correction does not touch a scheme, its runs are the standard ones. Raises InputError
-    where there is no standard experiment.
+    A scheme that a correction does not touch has its standard runs there; one that it touches only
+    its own, so that claims are *not run* until these are finished. Raises InputError where there is
+    no standard experiment.
     """
     if not (folder / STANDARD).is_dir():
         raise InputError(
@@ -35,14 +54,20 @@ def read_corrections(folder: Path) -> dict[str, Tables]:
             "'poslens corrections' wrote"
         )
     standard = results.read(folder / STANDARD)
-    others = sorted(path for path in folder.iterdir() if (path / "experiment.json").exists())
-    own = {path.name: results.read(path) for path in others if path.name != STANDARD}
-    return {STANDARD: standard} | {name: overlaid(standard, it) for name, it in own.items()}
+    order = [*SWITCHES]
+    names = [path.parent.name for path in folder.glob("*/experiment.json")]
+    names.sort(key=lambda name: order.index(name) if name in order else -1)
+    found = {STANDARD: standard}
+    for name in names:
+        if name != STANDARD:
+            asked = results.read_object(folder / name / "experiment.json").get("schemes", [])
+            found[name] = overlaid(standard, results.read(folder / name), asked)
+    return found
 
 
-def overlaid(standard: Tables, own: Tables) -> Tables:
-    """`own`, and of `standard` the schemes that it does not have."""
-    schemes = own.summary["scheme"].unique().to_list()
+def overlaid(standard: Tables, own: Tables, touched: Collection[str]) -> Tables:
+    """`own`, and of `standard` the schemes that the correction does not touch."""
+    schemes = {*touched, *own.summary["scheme"]}
 
     def joined(name: str) -> pl.DataFrame:
         kept = getattr(standard, name).filter(~pl.col("scheme").is_in(schemes))

@@ -12,10 +12,13 @@ from poslens.report import build
 
 @dataclass(frozen=True)
 class Report:
-    """Write DIR/report.html and DIR/figures from the result files in DIR; trains nothing."""
+    """Write DIR/report.html and DIR/figures from the result files in DIR; trains nothing.
+
+    For a folder of corrections DIR/corrections.html, and the report of each part for a part.
+    """
 
     folder: Annotated[Path, tyro.conf.Positional]
-    """Folder that 'poslens reproduce' has made."""
+    """Folder that 'poslens reproduce', 'corrections' or 'collect' has made."""
     json: bool = False
     """Print the report's path as JSON."""
 

@@ -15,9 +15,14 @@ def collect(folder: Path, out: Path) -> None:
     """Keep the results of the finished runs below `folder` in `out`, without weights and clocks.
 
     Writes a Parquet file for each table that is not empty, `runs.json` (configuration and
-    environment of each run) and the folder's experiment.json. Raises InputError as `read` does,
-    where no run is finished, and where `out` holds something else.
+    environment of each run) and the folder's experiment.json. A folder of experiments (as
+    `poslens corrections` makes) becomes one of collected experiments. Raises InputError as `read`
+    does, where no run is finished, and where `out` holds something else.
     """
+    if parts := sorted(path.parent for path in folder.glob(f"*/{EXPERIMENT}")):
+        for part in parts:
+            collect(part, out / part.name)
+        return
     tables = read(folder)
     if tables.summary.is_empty():
         raise InputError(f"{folder} holds no finished run; train one first")
