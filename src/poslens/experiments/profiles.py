@@ -86,7 +86,7 @@ SMALL = ModelSettings(layers=3, heads=8, width=64, feedforward=128)
 SMALLER = ModelSettings(layers=2, heads=4, width=64, feedforward=128)
 PUBLISHED = ModelSettings(layers=6, heads=16, width=256, feedforward=512)
 
-_quick = TrainingSettings(sequences=80_000, batch=128)
+_quick = TrainingSettings(sequences=80_000, batch=128, evaluation=2048)
 _small = TrainingSettings(sequences=40_000, batch=128, evaluation=2048)
 _standard = TrainingSettings(sequences=160_000, batch=128, evaluations=80)
 _smoke = TrainingSettings(

@@ -3,7 +3,7 @@
 Shapes: B batch, L positions, H heads, D head width, E model width, R reference sequences.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, get_args
@@ -109,20 +109,26 @@ class Reference:
     _means: dict[int, Tensor] = field(default_factory=dict)
 
     def replacement(
-        self, edit: Edit, state: State, outputs_BHLD: Tensor, draw: int = 0, first: int = 0
+        self,
+        edit: Edit,
+        state: State,
+        outputs_BHLD: Tensor,
+        draw: int = 0,
+        numbers: Sequence[int] | None = None,
     ) -> Tensor:
         """What each head's output is replaced by if that head alone is edited, (B, H, L, D).
 
-        Random choices follow from `draw` and the sequence's number in the data, `first` being that
-        of the batch's first: they do not depend on how the data is cut into batches.
+        Random choices follow from `draw` and each sequence's number in the data (`numbers`, by
+        default from 0 on): they do not depend on how the data is cut into batches.
         """
+        numbers = range(len(outputs_BHLD)) if numbers is None else numbers
         if edit.target != "head":
-            return self.sites.heads_told(state, self._position_edit(edit, state, draw, first))
+            return self.sites.heads_told(state, self._position_edit(edit, state, draw, numbers))
         if edit.method == "zero":
             return torch.zeros_like(outputs_BHLD)
         if edit.method == "mean":
             return self._mean(state.layer)[:, None].expand_as(outputs_BHLD)
-        donors_B = self._donors(state, draw, first)
+        donors_B = self._donors(state, draw, numbers)
         length = outputs_BHLD.shape[2]
         return self._outputs[state.layer][donors_B, :, :length]
 
@@ -146,14 +152,13 @@ class Reference:
             self._means[layer] = total_HD / real_RL.sum()
         return self._means[layer]
 
-    def _generators(self, what: str, draw: int, first: int, many: int) -> list[torch.Generator]:
-        """One for each of the sequences from `first` on."""
-        purpose = f"{what}-{draw}"
-        return [generator_for(self.seed, purpose, first + row) for row in range(many)]
+    def _generators(self, what: str, draw: int, numbers: Sequence[int]) -> list[torch.Generator]:
+        """One for each of the sequences with these numbers."""
+        return [generator_for(self.seed, f"{what}-{draw}", number) for number in numbers]
 
-    def _donors(self, state: State, draw: int, first: int) -> Tensor:
+    def _donors(self, state: State, draw: int, numbers: Sequence[int]) -> Tensor:
         """For each row a reference sequence of its length, drawn anew in every draw."""
-        generators = self._generators("donors", draw, first, len(state.lengths_B))
+        generators = self._generators("donors", draw, numbers)
         donors_B = torch.empty_like(state.lengths_B)
         for length in state.lengths_B.unique():
             rows = (state.lengths_B == length).nonzero().flatten()
@@ -168,7 +173,9 @@ class Reference:
             donors_B[rows] = pool[torch.stack(picks).to(pool.device)]
         return donors_B
 
-    def _position_edit(self, edit: Edit, state: State, draw: int, first: int) -> PositionEdit:
+    def _position_edit(
+        self, edit: Edit, state: State, draw: int, numbers: Sequence[int]
+    ) -> PositionEdit:
         doors = DOORS[edit.target]
         part = self.part(state) if "table" in doors else None
         if edit.method == "none":
@@ -176,8 +183,7 @@ class Reference:
         if edit.method == "mean":
             offsets_O, weights_O = self._weights
             return PositionEdit("mean", offsets_O, weights_O, position_BLE=part, doors=doors)
-        what, many = f"positions-{state.layer}", len(state.lengths_B)
-        generators = self._generators(what, draw, first, many)
+        generators = self._generators(f"positions-{state.layer}", draw, numbers)
         order_BL = permuted(state.lengths_B, state.x_BLE.shape[1], generators)
         return PositionEdit("resample", order_BL=order_BL, position_BLE=part, doors=doors)
 

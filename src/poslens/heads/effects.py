@@ -125,9 +125,9 @@ def measure(
     sequences, together = effort.plan(sites, data.tokens_BL.shape[1], len(chosen_heads) + 1)
     draws = effort.draws if edit.random else 1
     collected = Collected(edit, reference, chosen_layers, chosen_heads, draws)
-    for part in blocks(data, LOOK):
-        for batch in blocks(part, sequences):
-            collected.add(batch, together)
+    for look in looks(data):
+        for batch, numbers in in_batches(data, look, sequences):
+            collected.add(batch, numbers, together)
         if effort.precision is not None and collected.precise(effort.precision):
             break
     return {metric: collected.measured(metric) for metric in METRICS}
@@ -148,17 +148,20 @@ class Collected:
         self.intact = Scores()
         self.layers = {layer: [Scores() for _ in range(draws)] for layer in layers}
         self.model = [Scores() for _ in range(draws)]
-        self.seen = 0  # sequences
+        self.numbers: list[int] = []
 
-    def add(self, batch: Batch, together: int) -> None:
-        """Answers to one more batch, at most `together` variants of it at once."""
+    def add(self, batch: Batch, numbers: list[int], together: int) -> None:
+        """Answers to one more batch, at most `together` variants of it at once.
+
+        `numbers` are those of its sequences in the data.
+        """
         edit, reference, sites = self.edit, self.reference, self.reference.sites
-        last, first = max(self.layers), self.seen
+        last = max(self.layers)
         state = sites.enter(batch)
         for layer in range(last + 1):
             outputs_BHLD = sites.heads(state)
             for draw, scores in enumerate(self.layers.get(layer, [])):
-                changed_BHLD = reference.replacement(edit, state, outputs_BHLD, draw, first)
+                changed_BHLD = reference.replacement(edit, state, outputs_BHLD, draw, numbers)
                 scores_VBC = leave_edited(
                     sites, state, outputs_BHLD, changed_BHLD, self.heads, together
                 )
@@ -168,24 +171,26 @@ class Collected:
                 state = sites.advance(state, update_BLE)
         self.intact.add(sites.leave(state, update_BLE[None]), batch.labels_B)
         for draw, scores in enumerate(self.model):
-            scores_BC = Walk(batch, edit, reference, draw, first).scores(None)
+            scores_BC = Walk(batch, edit, reference, draw, numbers).scores(None)
             scores.add(scores_BC[None], batch.labels_B)
-        self.seen += len(batch)
+        self.numbers += numbers
 
     def precise(self, precision: float) -> bool:
         """Whether measuring may stop; random methods are judged by their first draw."""
-        by_layer = [draws[0].joined("accuracy") for draws in self.layers.values()]
-        intact_N = self.intact.joined("accuracy")[0].astype(bool)
+        order = np.argsort(self.numbers)
+        by_layer = [draws[0].joined("accuracy")[:, order] for draws in self.layers.values()]
+        intact_N = self.intact.joined("accuracy")[0, order].astype(bool)
         return bool(precise(intact_N, np.concatenate(by_layer).astype(bool), precision))
 
     def measured(self, metric: Metric) -> Measured:
-        by_layer = [_mean_of_draws(draws, metric) for draws in self.layers.values()]
+        order = np.argsort(self.numbers)
+        by_layer = [_mean_of_draws(draws, metric)[:, order] for draws in self.layers.values()]
         return Measured(
             metric,
-            self.intact.joined(metric)[0],
+            self.intact.joined(metric)[0, order],
             heads_AHN=np.stack([layer_VN[:-1] for layer_VN in by_layer]),
             layers_AN=np.stack([layer_VN[-1] for layer_VN in by_layer]),
-            model_N=_mean_of_draws(self.model, metric)[0],
+            model_N=_mean_of_draws(self.model, metric)[0, order],
             target=self.edit.target,
             method=self.edit.method,
             layers=tuple(self.layers),
@@ -217,13 +222,18 @@ class Walk:
     """A batch on its way through the model, to be walked again with sets of heads edited.
 
     States and head outputs of the intact model are kept, so that each walk begins at the lowest
-    layer it edits. `first` is the number of the batch's first sequence in the data.
+    layer it edits. `numbers` are those of the batch's sequences in the data.
     """
 
     def __init__(
-        self, batch: Batch, edit: Edit, reference: Reference, draw: int = 0, first: int = 0
+        self,
+        batch: Batch,
+        edit: Edit,
+        reference: Reference,
+        draw: int = 0,
+        numbers: list[int] | None = None,
     ) -> None:
-        self.edit, self.reference, self.draw, self.first = edit, reference, draw, first
+        self.edit, self.reference, self.draw, self.numbers = edit, reference, draw, numbers
         self.sites = reference.sites
         self.states = [self.sites.enter(batch)]
         self.outputs = [self.sites.heads(self.states[0])]
@@ -263,7 +273,7 @@ class Walk:
         return self.changed[layer]
 
     def _replaced(self, state: State, outputs_BHLD: Tensor) -> Tensor:
-        return self.reference.replacement(self.edit, state, outputs_BHLD, self.draw, self.first)
+        return self.reference.replacement(self.edit, state, outputs_BHLD, self.draw, self.numbers)
 
 
 def leave_edited(
@@ -294,10 +304,20 @@ def leave_edited(
     return torch.cat(parts)
 
 
-def blocks(data: Batch, size: int) -> Iterator[Batch]:
-    """The data in blocks, each a fair sample, so that measuring may stop after any of them."""
-    for start in range(0, len(data), size):
-        yield data.rows(slice(start, start + size)).trim()
+def looks(data: Batch) -> Iterator[range]:
+    """The data's numbers in blocks of `LOOK`, each a fair sample: measuring may stop after any."""
+    for start in range(0, len(data), LOOK):
+        yield range(start, min(start + LOOK, len(data)))
+
+
+def in_batches(data: Batch, look: range, size: int) -> Iterator[tuple[Batch, list[int]]]:
+    """The sequences with these numbers in batches of similar length, which saves padding.
+
+    Each batch with the numbers of its sequences.
+    """
+    order = data.lengths_B[look.start : look.stop].argsort(stable=True).cpu() + look.start
+    for numbers in order.split(size):
+        yield data.rows(numbers.to(data.labels_B.device)).trim(), numbers.tolist()
 
 
 def _mean_of_draws(draws: Iterable[Scores], metric: Metric) -> NDArray[np.generic]:

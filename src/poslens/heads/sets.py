@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from poslens.errors import InputError
 from poslens.heads.edits import Edit, Reference
-from poslens.heads.effects import Effort, HeadAt, Walk, answers, blocks
+from poslens.heads.effects import Effort, HeadAt, Walk, answers, in_batches, looks
 from poslens.heads.intervals import LEVEL, resampled_means
 from poslens.model import Sites
 from poslens.model.sites import check_head
@@ -90,13 +90,13 @@ def edited_answers(
         check_head(sites, layer, head)
     # A walk keeps about a row of a forward pass for each layer.
     size = (effort or Effort()).plan(sites, data.tokens_BL.shape[1], sites.layers)[0]
-    parts, first = [], 0
-    for batch in blocks(data, size):
-        walk = Walk(batch, edit, reference, first=first)
-        scores_VBC = torch.stack([walk.scores(chosen) for chosen in sets])
-        parts.append(answers(scores_VBC, batch.labels_B)["accuracy"])
-        first += len(batch)
-    return np.concatenate(parts, 1).astype(bool)
+    right_VN = np.zeros((len(sets), len(data)), bool)
+    for look in looks(data):
+        for batch, numbers in in_batches(data, look, size):
+            walk = Walk(batch, edit, reference, numbers=numbers)
+            scores_VBC = torch.stack([walk.scores(chosen) for chosen in sets])
+            right_VN[:, numbers] = answers(scores_VBC, batch.labels_B)["accuracy"]
+    return right_VN
 
 
 def all_heads(sites: Sites) -> list[HeadAt]:

@@ -154,20 +154,9 @@ class Attention(nn.Module):
         part of x that is position where a table adds it to the residual stream: queries and keys
         are then without it, too (norms inside the projections keep the statistics of x).
         """
-        queries, keys, _ = self.queries_keys_values(x_BLE, context)
-        positioned = self.scale * queries @ keys.mT
-        if context.bias is not None:
-            positioned = positioned + context.bias
-        if gains_BH is None:
-            return positioned
-        if position_BLE is None:
-            queries, keys, _ = self.queries_keys_values(x_BLE, context, positioned=False)
-        else:
-            table_BLE = None if context.memory_BLE is None else -context.table_BLE
-            queries, keys = self._shifted(
-                x_BLE, -position_BLE, context, table_BLE, positioned=False
-            )
-        return torch.lerp(self.scale * queries @ keys.mT, positioned, gains_BH[..., None, None])
+        queries, keys, _, bias = self._gained(x_BLE, context, gains_BH, position_BLE)
+        logits = self.scale * queries @ keys.mT
+        return logits if bias is None else logits + bias
 
     def heads(
         self,
@@ -177,13 +166,36 @@ class Attention(nn.Module):
         position_BLE: Tensor | None = None,
     ) -> Tensor:
         """Outputs of the heads before the output projection, (B, H, L, D); gains as in `logits`."""
+        queries, keys, values, bias = self._gained(x_BLE, context, gains_BH, position_BLE)
+        return self._attend(queries, keys, values, replace(context, bias=bias))
+
+    def _gained(
+        self,
+        x_BLE: Tensor,
+        context: Context,
+        gains_BH: Tensor | None,
+        position_BLE: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries, keys, values and bias whose logits are those under the gains.
+
+        (1 - gain) q0 k0 + gain q k is one product of queries and keys of twice the width, so fused
+        attention serves gains, too, and its gradient by them.
+        """
         queries, keys, values = self.queries_keys_values(x_BLE, context)
         if gains_BH is None:
-            return self._attend(queries, keys, values, context)
-        logits = self.logits(x_BLE, context, gains_BH, position_BLE)
-        if context.visible is not None:
-            logits = logits.masked_fill(~context.visible, float("-inf"))
-        return logits.softmax(-1) @ values
+            return queries, keys, values, context.bias
+        if position_BLE is None:
+            still_q, still_k, _ = self.queries_keys_values(x_BLE, context, positioned=False)
+        else:
+            table_BLE = None if context.memory_BLE is None else -context.table_BLE
+            still_q, still_k = self._shifted(
+                x_BLE, -position_BLE, context, table_BLE, positioned=False
+            )
+        gains = gains_BH[..., None, None]
+        queries = torch.cat([(1 - gains) * still_q, gains * queries], -1)
+        keys = torch.cat([still_k.expand_as(keys), keys], -1)
+        bias = None if context.bias is None else gains * context.bias
+        return queries, keys, values, bias
 
     def heads_shifted(
         self,
@@ -228,9 +240,9 @@ class Attention(nn.Module):
         return torch.cat(queries, -1), torch.cat(keys, -1)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
-        width = values.shape[-1]
+        width, wide = values.shape[-1], max(self.kernel_width, queries.shape[-1])
         queries, keys, values = (
-            F.pad(part, (0, missing)) if (missing := self.kernel_width - part.shape[-1]) else part
+            F.pad(part, (0, missing)) if (missing := wide - part.shape[-1]) else part
             for part in (queries, keys, values)
         )
         outputs = F.scaled_dot_product_attention(
