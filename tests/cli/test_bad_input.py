@@ -50,9 +50,12 @@ def refused(poslens: Callable, tmp_path: Path) -> Callable[..., str]:
         ((*REPRODUCE, "--tasks", "cuont"), "unknown task 'cuont': did you mean count?"),
         ((*TUNE, "--tasks", "cuont"), "unknown task 'cuont': did you mean count?"),
         (("data", "distanec"), "unknown task 'distanec': did you mean distance?"),
-        (("train", "--profile", "smok"), "unknown profile 'smok'; there are: smoke, quick"),
-        (("reproduce", "--profile", "smok"), "unknown profile 'smok'; there are: smoke, quick"),
-        (("tune", "--profile", "smok"), "unknown profile 'smok'; there are: smoke, quick"),
+        (("train", "--profile", "smok"), "unknown profile 'smok'; there are: smoke, small, quick"),
+        (
+            ("reproduce", "--profile", "smok"),
+            "unknown profile 'smok'; there are: smoke, small, quick",
+        ),
+        (("tune", "--profile", "smok"), "unknown profile 'smok'; there are: smoke, small, quick"),
         ((*TRAIN, "--sed", "1"), "--sed, 1; perhaps --seed or --set"),
         ((*TRAIN, "--seed"), "Missing value for argument '--seed'"),
         ((*TRAIN, "--seed", "x"), "--seed: invalid literal for int() with base 10: 'x'"),
@@ -288,6 +291,8 @@ def test_ablation_of_a_run_that_was_not_trained(refused: Callable, run: Path) ->
         (("--targets", "head", "--methods", "none"), "'head' has no method 'none'; it has: zero,"),
         (("--targets", "position", "--methods", "zero"), "'position' has no method 'zero'; it has"),
         (("--targets", "bias"), "the scheme has no position in its attention"),
+        (("--seed", "-3"), "seed -3 is negative; use 0 or more"),
+        (("--precision", "0.02", "--published"), "--sets and --published are of whole models"),
         (("--layers", "0", "--sets"), "--sets and --published are of whole models"),
         (("--draws", "0"), "draws is 0; use 1 or more"),
         (("--precision", "-1"), "precision is -1; use a share above 0"),
@@ -300,6 +305,11 @@ def test_an_ablation_that_cannot_be(
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     assert words.format(run=run) in refused("ablate", run, *asked)
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_an_unfinished_run_is_not_ablated(refused: Callable, run: Path) -> None:
+    (run / "summary.parquet").unlink()
+    assert f"{run} holds no finished run; run its training again" in refused("ablate", run)
 
 
 def truncate(path: Path) -> None:
@@ -347,9 +357,16 @@ def test_a_damaged_table(
     refused: Callable, run: Path, table: str, damage: Callable[[Path], None]
 ) -> None:
     damage(run / f"{table}.parquet")
-    line = refused("report", run.parent)
-    assert line.startswith(f"{run / table}.parquet is damaged (")
-    assert f"delete the folder {run} and run again" in line
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    what = f"the folder {run}" if table in ("summary", "curve", "labels") else "it"
+    commands = [("report", run.parent)]
+    if table in ("effects", "concentration", "necessity", "sufficiency", "interactions"):
+        commands.append(("ablate", run))  # refused before anything is measured
+    for command in commands:
+        line = refused(*command)
+        assert line.startswith(f"{run / table}.parquet is damaged (")
+        assert line.endswith(f"delete {what} and run again")
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from poslens.heads.intervals import (
     LossBootstrap,
     holm,
     paired_accuracy,
-    paired_loss,
     resampled_means,
 )
 
@@ -161,9 +160,36 @@ def test_loss_interval_excludes_zero_exactly_where_p_says() -> None:
         assert 0 < excluded_H.sum() < 201
 
 
+@pytest.mark.parametrize(("lost", "gained"), [(1, 0), (3, 0), (1, 1), (3, 3), (20, 5)])
+def test_intervals_of_averaged_draws_cover(lost: int, gained: int) -> None:
+    """Two draws of a random edit, answers lost and gained anew in each: wider rather than not."""
+    sequences, repetitions = 512, 1000
+    generator = np.random.default_rng(3)
+    intact_N = np.arange(sequences) % 2 == 0
+    rate_N = np.where(intact_N, 2 * lost, 2 * gained) / sequences
+    changed_RN = (generator.random((2, repetitions, sequences)) < rate_N).mean(0)
+    ablated_RN = np.where(intact_N, 1 - changed_RN, changed_RN)
+    found = paired_accuracy(intact_N, ablated_RN)
+    truth = (lost - gained) / sequences
+    covered = ((found.low <= truth) & (truth <= found.high)).mean()
+    assert covered > 0.95 - 4 * np.sqrt(0.95 * 0.05 / repetitions)
+    assert (found.high > found.low).all()
+
+
+def test_a_share_of_draws_that_is_whole_is_an_answer() -> None:
+    generator = np.random.default_rng(0)
+    intact_N, ablated_HN = generator.random(300) < 0.8, generator.random((3, 300)) < 0.6
+    for one, other in zip(
+        paired_accuracy(intact_N, ablated_HN),
+        paired_accuracy(intact_N, ablated_HN.astype(float)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_loss_of_heads_that_do_nothing_or_always_the_same() -> None:
     difference_HN = np.stack([np.zeros(512), np.full(512, 0.25), np.eye(1, 512)[0]])
-    estimate = paired_loss(difference_HN)
+    estimate = LossBootstrap(difference_HN).interval()
     assert (estimate.low[0], estimate.high[0], estimate.p[0]) == (0, 0, 1)
     assert (estimate.low[1], estimate.high[1]) == (0.25, 0.25)
     assert estimate.p[1] < 0.001
@@ -174,7 +200,7 @@ def test_loss_of_heads_that_do_nothing_or_always_the_same() -> None:
 
 def test_loss_bootstrap_is_a_function_of_its_seed() -> None:
     difference_HN = np.random.default_rng(0).normal(size=(3, 256))
-    first, again, other = (paired_loss(difference_HN, seed=seed) for seed in (5, 5, 6))
+    first, again, other = (LossBootstrap(difference_HN, seed=seed).interval() for seed in (5, 5, 6))
     np.testing.assert_array_equal(first, again)
     assert (first.low != other.low).all()
 
@@ -229,6 +255,6 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(InputError, match="outside"):
         paired_accuracy(answers_N, answers_N[None], 1.0)
     with pytest.raises(InputError, match="NaN"):
-        paired_loss([[0.0, np.nan]])
+        LossBootstrap([[0.0, np.nan]])
     with pytest.raises(InputError, match="at least 2 sequences"):
-        paired_loss([[0.0]])
+        LossBootstrap([[0.0]])

@@ -32,9 +32,10 @@ class Ablate:
     door of a hybrid. Positive effects are harm: a fall in accuracy or margin, a rise in loss
     (nats).
 
-    Adds to effects.parquet and concentration.parquet of every run. What is asked of some layers,
-    heads or metrics alone, or of another seed's sequences, is told and not written: tables are of
-    whole models.
+    Adds to effects.parquet and concentration.parquet of every run, with --sets also to necessity,
+    sufficiency and interactions (.parquet). What is asked of some layers, heads or metrics alone,
+    of another seed's sequences, or with --precision, is told and not written: tables are of whole
+    models on all the run's own held-out sequences.
 
     For example:
       poslens ablate runs/quick
@@ -73,7 +74,7 @@ class Ablate:
     device: str = "cpu"
     """cpu or cuda."""
     json: bool = False
-    """Print all that was measured as JSON."""
+    """Print the runs' tables as JSON, or what is told and not written."""
 
     @property
     def effort(self) -> Any:
@@ -100,8 +101,8 @@ class Ablate:
     @property
     def partial(self) -> bool:
         """Whether what is asked for is not what a run's tables hold."""
-        own = self.layers is None and self.heads is None and self.seed is None
-        return not own or {*self.metrics} != {*METRICS}
+        asked = (self.layers, self.heads, self.seed, self.precision)
+        return any(it is not None for it in asked) or {*self.metrics} != {*METRICS}
 
 
 def run(arguments: list[str]) -> None:
@@ -195,10 +196,10 @@ def _told(tables: results.Tables, edits: tuple[Edit, ...], published: bool) -> I
                 yield f"    {_count(needed)}"
         if published:
             right = tables.effects.filter(**this, target="head", metric="accuracy")
+            right = right.filter(pl.col("head") != WHOLE)
             for method in right["method"].unique(maintain_order=True):
                 if method.startswith("published"):
-                    row = next(_largest(right.filter(method=method)))
-                    yield f"  {method}: most in {_where(row)}: {_effect(row)}"
+                    yield f"  {method}: {_furthest(right.filter(method=method), right)}"
 
 
 def _over_seeds(tables: results.Tables) -> Iterator[str]:
@@ -222,6 +223,21 @@ def _largest(effects: pl.DataFrame) -> Iterator[dict[str, Any]]:
     yield from heads.head(SHOWN).iter_rows(named=True)
 
 
+def _furthest(published: pl.DataFrame, every: pl.DataFrame) -> str:
+    """The head whose effect as published is furthest from the right one."""
+    zero = every.filter(method="zero").select("layer", "head", pl.col("effect").alias("right"))
+    both = published.join(zero, on=["layer", "head"]).with_columns(
+        (pl.col("effect") - pl.col("right")).abs().alias("off")
+    )
+    if both.is_empty():
+        return "measured; measure head zero to compare"
+    row = both.sort("off", descending=True).row(0, named=True)
+    return (
+        f"furthest off in {_where(row)}: accuracy falls by {row['effect']:.3f}, "
+        f"rightly by {row['right']:.3f}"
+    )
+
+
 def _where(row: dict[str, Any]) -> str:
     if row["layer"] == WHOLE:
         return "every head of the model"
@@ -236,8 +252,10 @@ def _effect(row: dict[str, Any]) -> str:
 def _count(steps: pl.DataFrame) -> str:
     """How many heads it takes, from the rows of a search."""
     row = steps.row(0, named=True)
+    if row["count"] != row["count"]:
+        return "heads needed to lose what can be lost: undecidable, there is nothing to lose"
     value, low, high = (
         f"{row[name]:.0f}" if row[name] != float("inf") else f"over {steps.height - 1}"
         for name in ("count", "count_low", "count_high")
     )
-    return f"heads needed to lose what can be lost: {value} [{low}, {high}]"
+    return f"heads needed to lose what can be lost, by greedy search: {value} [{low}, {high}]"

@@ -124,7 +124,7 @@ def assignments(items: tuple[str, ...]) -> dict[str, Any]:
 
 
 def print_json(value: Any) -> None:
-    """Print as JSON; numbers that are not defined (NaN) become null."""
+    """Print as JSON; numbers that are not defined (NaN) become null, infinite ones "inf"."""
     print(json.dumps(defined(value), indent=2, allow_nan=False, default=str))
 
 
@@ -133,4 +133,6 @@ def defined(value: Any) -> Any:
         return {key: defined(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [defined(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and math.isinf(value):
+        return str(value)
+    return None if isinstance(value, float) and math.isnan(value) else value

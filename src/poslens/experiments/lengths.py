@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from poslens.errors import InputError
-from poslens.results import write_table
+from poslens.results import read_table, write_table
 from poslens.tasks import generator_for, held_out
 from poslens.training import RunFolder, load_model
 from poslens.training.folder import make_folder
@@ -20,7 +20,7 @@ Row = dict[str, object]
 
 
 def lengthen_run(folder: Path, device: str = "cpu", factors: Iterable[int] = FACTORS) -> None:
-    """Write the table LENGTHS (`poslens.results`) of a finished run into its folder.
+    """Add lengths to the table LENGTHS (`poslens.results`) of a finished run in its folder.
 
     At factor f every sequence has (f - 1) times the task's longest more words. A model that cannot
     read them (a learned table ends) gets a row that says why. Raises InputError where the folder
@@ -45,4 +45,8 @@ def lengthen_run(folder: Path, device: str = "cpu", factors: Iterable[int] = FAC
             continue
         accuracy, loss = correct_N.double().mean().item(), losses_N.double().mean().item()
         rows.append(row | {"accuracy": accuracy, "loss": loss, "reason": ""})
-    write_table(folder, "lengths", rows)
+    before = read_table(folder, "lengths")
+    by_factor = {
+        row["factor"]: row for row in [*([] if before is None else before.to_dicts()), *rows]
+    }
+    write_table(folder, "lengths", [by_factor[factor] for factor in sorted(by_factor)])

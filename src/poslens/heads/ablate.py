@@ -2,25 +2,32 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from poslens import results
 from poslens.errors import InputError
-from poslens.heads.concentration import concentration_rows, undefined_rows
+from poslens.heads.concentration import (
+    NOTHING_TO_LOSE,
+    concentration_rows,
+    undefined_rows,
+)
 from poslens.heads.edits import Edit, Reference, reference_batch
 from poslens.heads.effects import Effort, chosen, measure
 from poslens.heads.estimates import METRICS, Effects, Measured, Metric, effect_rows, estimate
 from poslens.heads.position_part import position_part
 from poslens.heads.set_tables import SetRows, set_rows
-from poslens.model import TransformerSites
+from poslens.model import Transformer, TransformerSites
 from poslens.tasks import Batch, held_out
-from poslens.training import RunSettings, load_model
+from poslens.training import RunFolder, RunSettings, load_model
+from poslens.training.loop import evaluate
 
 # Sequences that mean and resample take their replacements from.
 REFERENCE = 512
 # What every run of an experiment gets: each head without output, and without position.
 STANDARD = (Edit("head", "zero"), Edit("position", "none"))
 EDIT_COLUMNS = ("target", "method")
+TABLES = ("effects", "concentration", "necessity", "sufficiency", "interactions")
 
 Row = dict[str, object]
 
@@ -29,6 +36,8 @@ Row = dict[str, object]
 class Ablatable:
     """A trained run made ready: its model, held-out sequences, and what edits replace from."""
 
+    folder: Path
+    model: Transformer
     run: RunSettings
     data: Batch
     reference: Reference
@@ -38,10 +47,14 @@ class Ablatable:
     def of(cls, folder: Path, device: str = "cpu", seed: int | None = None) -> "Ablatable":
         """The run in `folder`, on its own held-out sequences or on those of another `seed`.
 
-        Raises InputError where the folder holds no trained model or a damaged one, and for the
-        seed that the run was trained from.
+        Raises InputError where the folder holds no finished run or a damaged one, and for a
+        negative seed and the one that the run was trained from.
         """
         model, run, task = load_model(folder, device)
+        if not RunFolder(folder).finished:
+            raise InputError(f"{folder} holds no finished run; run its training again to the end")
+        if seed is not None and seed < 0:
+            raise InputError(f"seed {seed} is negative; use 0 or more")
         if seed == run.seed:
             raise InputError(
                 f"seed {seed} is the one that {folder} was trained from; give another, or none "
@@ -51,7 +64,13 @@ class Ablatable:
         batch = reference_batch(task, data.lengths_B, REFERENCE, run.seed).to(device)
         part = position_part(model, task)
         reference = Reference(TransformerSites(model), batch, run.model.causal, part)
-        return cls(run, data.to(device), reference, task.baseline().value)
+        return cls(folder, model, run, data.to(device), reference, task.baseline().value)
+
+    @cached_property
+    def decidable(self) -> bool:
+        """Whether the model has something to lose: is far enough above the length-only baseline."""
+        accuracy = evaluate(self.model, self.data)[0].double().mean().item()
+        return accuracy - self.baseline >= NOTHING_TO_LOSE
 
     def refuses(self, edit: Edit) -> str | None:
         """Why the edit is not defined for this model, or None where it is."""
@@ -69,7 +88,9 @@ class Ablatable:
         layers: Collection[int] | None = None,
         heads: Collection[int] | None = None,
     ) -> None:
-        """Raises InputError for what `effects` would refuse, but for the edit."""
+        """Raises InputError for what measuring would refuse, but for the edit; damage too."""
+        for name in TABLES:
+            results.read_table(self.folder, name)
         chosen(self.reference.sites, layers, heads)
         effort.plan(self.reference.sites, self.data.tokens_BL.shape[1], variants=1)
 
@@ -104,7 +125,7 @@ class Ablatable:
 
     def sets(self, edit: Edit, loss: Measured, effort: Effort | None = None) -> SetRows:
         """Which sets of heads are necessary, suffice or work together, given effects on loss."""
-        return set_rows(self.data, edit, self.reference, loss, effort)
+        return set_rows(self.data, edit, self.reference, loss, self.decidable, effort)
 
 
 def ablate_run(

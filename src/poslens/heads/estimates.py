@@ -75,8 +75,8 @@ class Measured:
 
     @property
     def paired(self) -> bool:
-        """Whether answers are right or wrong: intervals are those of paired proportions."""
-        return self.heads_AHN.dtype == np.bool_
+        """Whether answers are right or wrong (or shares of draws): proportions, not amounts."""
+        return self.metric == "accuracy"
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,10 @@ def paired_accuracy(
 ) -> Estimate:
     """Fall in accuracy of each head, with Tango's score interval for paired proportions.
 
-    `intact_N` and `ablated_HN` say which sequences were answered rightly; `level` is one level or
-    one per head. The interval inverts the score test of the difference, with the nuisance at its
+    `intact_N` and `ablated_HN` say which sequences were answered rightly, the latter perhaps as a
+    share of random draws: each draw then counts as that part of an answer, which overstates the
+    spread rather than understates it, since draws average. `level` is one level or one per head.
+    The interval inverts the score test of the difference, with the nuisance at its
     maximum likelihood under each difference tried; at 0 that test is McNemar's, whose p-value is
     given. It stays within [-1, 1] and holds for no discordant pair as well as for all discordant.
 
@@ -50,8 +52,8 @@ def paired_accuracy(
     intact_N, ablated_HN = _answers(intact_N, ablated_HN)
     z_H: Floats = -ndtri((1 - _levels(level, len(ablated_HN))) / 2)
     sequences = ablated_HN.shape[1]
-    lost_H = np.count_nonzero(intact_N & ~ablated_HN, axis=1).astype(np.float64)
-    gained_H = np.count_nonzero(~intact_N & ablated_HN, axis=1).astype(np.float64)
+    lost_H = (1 - ablated_HN[:, intact_N]).sum(axis=1)
+    gained_H = ablated_HN[:, ~intact_N].sum(axis=1)
     effect_H = (lost_H - gained_H) / sequences
 
     def bound(far: float, sign: int) -> Floats:
@@ -163,14 +165,6 @@ class LossBootstrap:
         return Estimate(self.effect_H, low_H, high_H, self.p_H)
 
 
-def paired_loss(difference_HN: ArrayLike, level: ArrayLike = LEVEL, seed: int = 0) -> Estimate:
-    """Rise in loss of each head (ablated minus intact, nats) with a bootstrap interval.
-
-    One call of `LossBootstrap`; keep the object instead when several levels are wanted.
-    """
-    return LossBootstrap(difference_HN, seed=seed).interval(level)
-
-
 def resampled_means(values_HN: ArrayLike, resamples: int, seed: int = 0) -> NDArray[np.float32]:
     """Means (R, H) of each row of `values_HN` over sequences drawn with replacement.
 
@@ -227,8 +221,8 @@ def holm(p_H: ArrayLike, alpha: float = ALPHA) -> tuple[Bools, Floats]:
     return rejected_H, level_H
 
 
-def _answers(intact_N: ArrayLike, ablated_HN: ArrayLike) -> tuple[Bools, Bools]:
-    intact, ablated = np.asarray(intact_N, np.bool_), np.asarray(ablated_HN, np.bool_)
+def _answers(intact_N: ArrayLike, ablated_HN: ArrayLike) -> tuple[Bools, Floats]:
+    intact, ablated = np.asarray(intact_N, np.bool_), np.asarray(ablated_HN, np.float64)
     if (
         intact.ndim != 1
         or ablated.ndim != 2

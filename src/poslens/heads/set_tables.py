@@ -11,7 +11,7 @@ from itertools import groupby
 from poslens.heads.edits import Edit, Reference
 from poslens.heads.effects import Effort, HeadAt
 from poslens.heads.estimates import Measured
-from poslens.heads.sets import interactions, necessity, sufficiency
+from poslens.heads.sets import Interval, interactions, necessity, sufficiency
 from poslens.tasks import Batch
 
 CANDIDATES = 12  # heads among which the search for a necessary set looks
@@ -45,9 +45,13 @@ def set_rows(
     edit: Edit,
     reference: Reference,
     loss: Measured,
+    decidable: bool = True,
     effort: Effort | None = None,
 ) -> SetRows:
-    """Sets of heads under an edit; `loss` is what it does to each head alone, on the same data."""
+    """Sets of heads under an edit; `loss` is what it does to each head alone, on the same data.
+
+    Without `decidable` the number of heads needed is NaN: there is nothing to lose.
+    """
     half = len(data) // 2
     cost_AH = loss.harm_AHN[..., :half].mean(-1)
     heads: list[HeadAt] = [(a, h) for a, layer in enumerate(cost_AH) for h in range(len(layer))]
@@ -58,13 +62,14 @@ def set_rows(
 
     found = necessity(data, edit, reference, ranked[:CANDIDATES], effort=effort)
     steps: list[HeadAt] = [(-1, -1), *found.heads]
+    count = found.count if decidable else Interval(*[float("nan")] * 3)
     for step, ((layer, head), accuracy) in enumerate(zip(steps, found.accuracy_K, strict=True)):
         rows.necessity.append(
             {
                 **same,
                 **{"step": step, "layer": layer, "head": head, "accuracy": accuracy},
-                **{"floor": found.floor, "count": found.count.value},
-                **{"count_low": found.count.low, "count_high": found.count.high},
+                **{"floor": found.floor, "count": count.value},
+                **{"count_low": count.low, "count_high": count.high},
                 "sequences": len(judge),
             }
         )

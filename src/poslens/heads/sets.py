@@ -108,15 +108,16 @@ def necessity(
     edit: Edit,
     reference: Reference,
     candidates: list[HeadAt],
-    most: int = 12,
     effort: Effort | None = None,
     seed: int = 0,
 ) -> Necessity:
     """Greedy search among `candidates` for the smallest set whose edit reaches the floor.
 
     The search looks at the first half of `data`, at most `SEARCHED` sequences; what it found is
-    measured on the second, so that the number is not flattered by its own selection. At most `most`
-    heads are taken. Raises InputError for no candidates.
+    measured on the second, so that the number is not flattered by its own selection. It is at least
+    that of the smallest set, which a greedy search need not find; its interval is that of other
+    sequences, the path held fixed. NaN where the model has nothing to lose. Raises InputError for
+    no candidates.
     """
     if not candidates:
         raise InputError("the set of candidate heads is empty; name at least one head")
@@ -127,7 +128,7 @@ def necessity(
     taken: list[HeadAt] = []
     left = list(candidates)
     further = FURTHER
-    while left and len(taken) < most and further:
+    while left and further:
         sets = [[*taken, head] for head in left]
         tried = edited_answers(search, edit, reference, sets, effort)
         best = int(tried.mean(1).argmin())
@@ -149,6 +150,8 @@ def necessity(
 def _reached(accuracy_V: NDArray[np.floating]) -> float:
     """The first set size within reach of the floor, which stands last; infinity if none is."""
     *path, floor = accuracy_V
+    if floor >= path[0]:
+        return float("nan")
     limit = floor + REACHED * (path[0] - floor)
     return next((float(size) for size, value in enumerate(path) if value <= limit), float("inf"))
 

@@ -67,6 +67,8 @@ def _listing(
 
 def needed(row: dict[str, Any], taken: int) -> str:
     """How many heads it takes, with the interval; of `taken` heads none more was tried."""
+    if math.isnan(row["count"]):
+        return "undecidable"
     value, low, high = (_count(row[name], taken) for name in ("count", "count_low", "count_high"))
     return f"{value} ({low} to {high})" if low != high else f"{value} ({low})"
 

@@ -106,6 +106,6 @@ def _read_frame(path: Path, schema: Schema) -> pl.DataFrame:
 
 def _damaged(path: Path, error: Exception) -> InputError:
     reason = str(error).partition("\n")[0]
-    return InputError(
-        f"{path} is damaged ({reason}); delete the folder {path.parent} and run again"
-    )
+    training = path.stem in ("config", "summary", "curve", "labels")
+    rest = f"the folder {path.parent}" if training else "it"
+    return InputError(f"{path} is damaged ({reason}); delete {rest} and run again")
