@@ -12,10 +12,10 @@ def over_seeds(concentration: pl.DataFrame) -> pl.DataFrame:
     """One row per scheme, task, layer, target, method and metric of a table CONCENTRATION.
 
     Columns besides these: `seeds`; `defined`, the seeds in which shares are defined (some head
-    counts, in a layer of more than one head); of top share, effective heads and deposit index the
-    mean (under the statistic's own name) and `_min` and `_max` over the seeds in which they are
-    defined, null where they are in none; `verdicts`, how many seeds have which: "deposit 2, spread 1". Rows
-    come in the order in which the table first names them.
+    counts, in a layer of more than one head); of top share, effective heads and deposit index
+    the mean (under the statistic's own name) and `_min` and `_max` over the seeds in which they
+    are defined, null where they are in none; `verdicts`, how many seeds have which: "deposit 2,
+    spread 1". Rows come in the order in which the table first names them.
     """
     statistics = [pl.col(name).fill_nan(None) for name in STATISTICS]
     return concentration.group_by(GROUP, maintain_order=True).agg(
