@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from poslens.claims import ledger
@@ -34,6 +35,29 @@ def test_its_table_is_that_of_the_committed_results() -> None:
     quoted = README.split("<!-- results -->\n")[1].split("<!-- /results -->")[0]
     assert quoted == summary_page(tables, ledger(tables))
     assert tables.summary.height == 18
+
+
+def test_its_sentences_quote_the_committed_results() -> None:
+    """What the prose says in numbers, from the tables."""
+    tables = read(ROOT / "results" / "quick")
+    zeroed = {"target": "head", "method": "zero", "metric": "accuracy"}
+    rope = tables.effects.filter(scheme="rope", task="distance", layer=0, **zeroed)
+    largest = rope.filter(pl.col("head") >= 0)["effect"].max()
+    assert f"costs more than {100 * largest:.1f} points" in README
+    search = tables.necessity.filter(scheme="rope", task="distance", target="position")
+    count, low, high = search.select("count", "count_low", "count_high").row(0)
+    (heads,) = (
+        tables.summary.filter(scheme="rope", task="distance").select("layers", "heads").rows()
+    )
+    words = (
+        f"{count:.0f} of {heads[0] * heads[1]} heads ({low:.0f} to {high:.0f}, by greedy search)"
+    )
+    assert words in README
+    taken = {"target": "position", "method": "none", "metric": "accuracy", "layer": -1}
+    (all_of_it,) = tables.effects.filter(scheme="learned", task="distance", **taken)["effect"]
+    assert f"from all queries and keys costs {100 * all_of_it:.1f} points" in README
+    one = tables.concentration.filter(scheme="rope@1", task="distance", layer=0, target="position")
+    assert set(one["verdict"]) == {"deposit"}
 
 
 def test_its_links_lead_somewhere() -> None:
