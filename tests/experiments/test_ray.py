@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,8 +20,9 @@ from poslens.experiments import local, ray_engine  # noqa: E402
 from poslens.experiments.local import RETRIES, Cell, News  # noqa: E402
 from poslens.experiments.profiles import Profile  # noqa: E402
 from poslens.experiments.rates import Rates  # noqa: E402
-from poslens.training import Progress, RunFolder, RunSettings, loop, train  # noqa: E402
+from poslens.training import Progress, RunFolder, RunSettings, loop, task_of, train  # noqa: E402
 from poslens.training.folder import TRAIN_STATE  # noqa: E402
+from poslens.training.loop import initial_model  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -242,10 +242,13 @@ def test_a_failing_cell_is_told_in_words_and_stops_the_others(
 
 def test_an_error_of_ours_is_not_tried_again(cluster: str, tmp_path: Path, tiny: Profile) -> None:
     (cell, _) = cells_of(tiny, tmp_path)
-    run: Any = replace(cell.run, model=None)  # type: ignore[arg-type]
+    folder, model = RunFolder(cell.path), initial_model(cell.run, task_of(cell.run))
+    folder.open(cell.run)
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    folder.save_tensors(TRAIN_STATE, tensors, {})  # no checkpoint is like that
     with pytest.raises(RuntimeError, match=f"the worker of {cell.name} failed") as caught:
-        ray_engine.run_cells([replace(cell, run=run)], jobs=1)
-    assert "AttributeError" in str(caught.value.__cause__)
+        ray_engine.run_cells([cell], jobs=1)
+    assert "KeyError" in str(caught.value.__cause__)
 
 
 def test_no_more_workers_than_jobs(cluster: str, tmp_path: Path, tiny: Profile) -> None:
