@@ -415,7 +415,7 @@ def test_dropout_acts_in_training_only(small: Any, words: Batch) -> None:
         first, second = scores([model, model], words)
         assert (first - second).abs().max() > 1e-2
         x_BLE, context = model.embed(words.tokens_BL, words.lengths_B)
-        one, other = (model.blocks[0].heads(x_BLE, context) for _ in range(2))
+        one, other = (model.blocks[0].attention.heads(x_BLE, context) for _ in range(2))
         assert torch.equal(one, other) == (scheme == "mla")  # whose weights are not dropped
 
 

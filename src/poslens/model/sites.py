@@ -116,7 +116,10 @@ class TransformerSites:
     ) -> Tensor:
         if gains_BH is not None:
             self._require(position_BLE, ("rotation", "bias"))
-        return self._block(state).heads(state.x_BLE, state.context, gains_BH, position_BLE)
+        block = self._block(state)
+        x_BLE = block.attention_norm(state.x_BLE)
+        heads_BHLD: Tensor = block.attention.heads(x_BLE, state.context, gains_BH, position_BLE)
+        return heads_BHLD
 
     def heads_told(self, state: State, edit: PositionEdit) -> Tensor:
         self._require(edit.position_BLE, edit.doors)

@@ -96,15 +96,6 @@ class Block(nn.Module):
         )
         self.dropout = nn.Dropout(settings.dropout) if settings.dropout else nn.Identity()
 
-    def heads(
-        self,
-        x_BLE: Tensor,
-        context: Context,
-        gains_BH: Tensor | None = None,
-        position_BLE: Tensor | None = None,
-    ) -> Tensor:
-        return self.attention.heads(self.attention_norm(x_BLE), context, gains_BH, position_BLE)
-
     def after(self, x_BLE: Tensor, update_BLE: Tensor) -> Tensor:
         """The layer's output, given what its attention adds to the residual stream."""
         x_BLE = x_BLE + self.dropout(update_BLE)
