@@ -146,15 +146,21 @@ def _work(cell: Cell, device: str, pipe: Connection, parent: int) -> None:
     torch.set_num_threads(1)
     name = cell.name
 
+    def tell(news: News) -> None:
+        try:
+            pipe.send(news)
+        except BrokenPipeError:  # the parent was killed: nobody is left to tell
+            os._exit(1)
+
     def report(progress: Progress) -> None:
-        if os.getppid() != parent:  # the parent was killed
+        if os.getppid() != parent:  # the same, between two reports
             os._exit(1)
         if progress.step % STEPS_BETWEEN_REPORTS == 0 or progress.step == progress.steps:
-            pipe.send(News(name, progress))
+            tell(News(name, progress))
 
     try:
         cell.complete(device, report)
     except (InputError, OSError) as error:
-        pipe.send(News(name, failure=str(error)))
+        tell(News(name, failure=str(error)))
     else:
-        pipe.send(News(name))
+        tell(News(name))
