@@ -125,6 +125,28 @@ def test_collected_runs_read_the_same_and_hold_no_weights(tmp_path: Path) -> Non
     assert {path.name: path.read_bytes() for path in out.iterdir()} == files
 
 
+def test_collected_results_are_added_to(tmp_path: Path) -> None:
+    """Runs that are there stay; a run that comes again replaces all of its tables."""
+    asked = '{"schemes": ["%s"], "seeds": [%d]}'
+    make_run(tmp_path / "first", "rope")
+    make_run(tmp_path / "first", "alibi")
+    (tmp_path / "first" / "experiment.json").write_text(asked % ("rope", 0))
+    again = make_run(tmp_path / "second", "alibi")
+    make_run(tmp_path / "second", "t5", seed=1)
+    results.write_table(again, "labels", LABELS[:1])
+    (tmp_path / "second" / "experiment.json").write_text(asked % ("t5", 1))
+    out = tmp_path / "kept"
+    results.collect(tmp_path / "first", out)
+    results.collect(tmp_path / "second", out)
+    kept = results.read(out)
+    assert kept.summary["scheme"].to_list() == ["alibi", "rope", "t5"]
+    assert kept.labels["scheme"].to_list() == ["alibi", "rope", "rope", "t5", "t5"]
+    named = [results.run_key(it["config"])[::2] for it in results.described_runs(out)]
+    assert named == [("alibi", 0), ("rope", 0), ("t5", 1)]
+    experiment = json.loads((out / "experiment.json").read_text())
+    assert experiment == {"schemes": ["rope", "t5"], "seeds": [0, 1]}
+
+
 def test_a_folder_of_experiments_is_collected_part_by_part(tmp_path: Path) -> None:
     for name in ("standard", "memory"):
         make_run(tmp_path / "all" / name)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from poslens import results
 from poslens.errors import InputError
 from poslens.experiments.local import Cell, News
 from poslens.experiments.profiles import Profile
@@ -235,3 +236,22 @@ def test_a_damaged_config_of_a_finished_run_is_named(
     (tmp_path / "mla-count-seed0" / "config.json").write_text("{")
     message = refused(tiny, tmp_path)
     assert f"{tmp_path / 'mla-count-seed0' / 'config.json'} is damaged (" in message
+
+
+def test_runs_of_collected_results_are_not_trained_again(
+    tmp_path: Path, tiny: Profile, in_process: list[str]
+) -> None:
+    first = replace(tiny, schemes=("rope",), tasks={"distance": tiny.tasks["distance"]})
+    reproduce(first, tmp_path / "runs", jobs=1)
+    kept = tmp_path / "kept"
+    results.collect(tmp_path / "runs", kept)
+    in_process.clear()
+    cells = reproduce(tiny, tmp_path / "more", jobs=1, kept=kept)
+    assert in_process == [cell.run.name for cell in cells] == NAMES[1:]
+    results.collect(tmp_path / "more", kept)
+    assert results.read(kept).summary.height == len(NAMES)
+    assert reproduce(tiny, tmp_path / "none", jobs=1, kept=kept) == []
+    assert not (tmp_path / "none").exists()
+    changed = replace(tiny, model=replace(tiny.model, width=2 * tiny.model.width))
+    assert len(reproduce(changed, tmp_path / "wide", jobs=1, kept=kept)) == len(NAMES)
+    assert "holds no collected results" in refused(tiny, tmp_path / "x", kept=tmp_path / "runs")

@@ -1,5 +1,6 @@
 """`poslens reproduce`: the whole study, from nothing to a report."""
 
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,8 @@ class Reproduce:
     """TOML file with any of: profile, schemes, seeds, [tasks.NAME], [model], [training]."""
     published: bool = False
     """Every scheme as in the study's released code (docs/published.md), but what the file sets."""
+    kept: Path | None = None
+    """Collected results ('poslens collect') whose runs are not trained again."""
     rates: Path = COMMITTED
     """Table of tuned learning rates, made by 'poslens tune'."""
     jobs: int | None = None
@@ -83,7 +86,12 @@ def run(arguments: list[str]) -> None:
         engine(command.engine, command.address, command.jobs) as (jobs, chosen),
         Bars() as bars,
     ):
-        reproduce(profile, folder, jobs, command.device, rates, bars, **chosen)
+        cells = reproduce(
+            profile, folder, jobs, command.device, rates, bars, kept=command.kept, **chosen
+        )
+    if not cells:
+        print(f"{command.kept} has every run that was asked for", file=sys.stderr)
+        return
 
     from poslens import results
     from poslens.claims import ledger, ledger_rows

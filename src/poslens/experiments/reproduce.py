@@ -6,19 +6,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from poslens import results
 from poslens.errors import InputError
 from poslens.experiments.local import Cell, News, run_cells
 from poslens.experiments.profiles import Profile
 from poslens.experiments.rates import Rates
 from poslens.model import ModelSettings
 from poslens.settings import make_settings
-from poslens.training import RunFolder, TrainingSettings, task_of
+from poslens.training import RunFolder, RunSettings, TrainingSettings, task_of
 from poslens.training.folder import (
     first_difference,
     holds_files,
     make_folder,
     pick_device,
     read_json,
+    to_json,
     write_text,
 )
 from poslens.training.loop import initial_model
@@ -36,16 +38,34 @@ def reproduce(
     rates: Rates | None = None,
     watch: "Watch | None" = None,
     runner: Runner | None = None,
+    kept: Path | None = None,
 ) -> list[Cell]:
     """Complete every run of the profile below `folder`; the cells, finished ones included.
 
-    `runner` does it where it is given, worker processes of this machine where not.
+    `runner` does it where it is given, worker processes of this machine where not. Runs that
+    `kept`, a folder of collected results, has are left out.
     The same call continues where an earlier one stopped. Raises InputError for settings that fit no
     model, a folder that holds another experiment, a missing device, a damaged run.
     """
-    cells = [Cell(run, folder / run.name) for run in profile.cells(rates or Rates())]
-    complete(cells, profile, folder, jobs, device, watch, runner)
+    known = [] if kept is None else kept_runs(kept)
+    runs = [run for run in profile.cells(rates or Rates()) if to_json(run) not in known]
+    cells = [Cell(run, folder / run.name) for run in runs]
+    if cells:
+        complete(cells, profile, folder, jobs, device, watch, runner)
     return cells
+
+
+def kept_runs(folder: Path) -> list[dict[str, Any]]:
+    """The settings, as JSON, of all runs in a folder of collected results.
+
+    Raises InputError where it holds none, and for settings that this version does not have.
+    """
+    path = folder / results.RUNS
+    if not path.exists():
+        raise InputError(f"{folder} holds no collected results; make them with `poslens collect`")
+    return [
+        to_json(RunSettings.from_json(it["config"], path)) for it in results.described_runs(folder)
+    ]
 
 
 def complete(

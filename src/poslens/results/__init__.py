@@ -6,7 +6,7 @@ of many runs one folder of a few small files, which reads the same: for results 
 """
 
 from poslens.results.collected import collect, described_runs, read_object, run_key
-from poslens.results.folders import read, read_table, update_table, write_table
+from poslens.results.folders import RUNS, read, read_table, update_table, write_table
 from poslens.results.schemas import (
     CONCENTRATION,
     CURVE,
@@ -26,6 +26,7 @@ __all__ = [
     "KEY",
     "LABELS",
     "LENGTHS",
+    "RUNS",
     "RUN_TABLES",
     "SUMMARY",
     "Tables",

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from poslens.errors import InputError
 from poslens.results.folders import RUNS, read
 from poslens.results.schemas import KEY, RUN_TABLES
@@ -15,7 +17,8 @@ def collect(folder: Path, out: Path) -> None:
     """Keep the results of the finished runs below `folder` in `out`, without weights and clocks.
 
     Writes a Parquet file for each table that is not empty, `runs.json` (configuration and
-    environment of each run) and the folder's experiment.json. A folder of experiments (as
+    environment of each run) and experiment.json. Runs that `out` holds already stay, unless the
+    folder has them too: then all their tables are the folder's. A folder of experiments (as
     `poslens corrections` makes) becomes one of collected experiments. Raises InputError as `read`
     does, where no run is finished, and where `out` holds something else.
     """
@@ -29,18 +32,34 @@ def collect(folder: Path, out: Path) -> None:
     if out.exists() and any(out.iterdir()) and not (out / RUNS).exists():
         raise InputError(f"{out} holds something else than collected results; choose another")
     out.mkdir(parents=True, exist_ok=True)
-    finished = set(tables.summary.select(*KEY).rows())
+    new = tables.summary.select(*KEY)
+    before = read(out) if (out / RUNS).exists() else None
+    earlier = [] if before is None else described_runs(out)
+    finished = set(new.rows())
     kept = [it for it in described_runs(folder) if run_key(it["config"]) in finished]
+    kept += [it for it in earlier if run_key(it["config"]) not in finished]
     kept.sort(key=lambda it: run_key(it["config"]))
     for name in RUN_TABLES:
         table, path = getattr(tables, name), out / f"{name}.parquet"
+        if before is not None:
+            others = getattr(before, name).join(new, on=list(KEY), how="anti")
+            table = pl.concat([others, table]).sort(list(KEY), maintain_order=True)
         if table.is_empty():
             path.unlink(missing_ok=True)
         else:
             table.write_parquet(path)
-    for name, value in ((RUNS, kept), (EXPERIMENT, read_object(folder / EXPERIMENT))):
-        if value:
-            (out / name).write_text(json.dumps(value, indent=1) + "\n")
+    _write(out / RUNS, kept)
+    asked, there = read_object(folder / EXPERIMENT), read_object(out / EXPERIMENT)
+    for name in ("schemes", "seeds"):
+        if name in asked:
+            known = there.get(name, [])
+            asked[name] = known + [item for item in asked[name] if item not in known]
+    if asked:
+        _write(out / EXPERIMENT, asked)
+
+
+def _write(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n")
 
 
 def described_runs(folder: Path) -> list[dict[str, dict[str, Any]]]:
