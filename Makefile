@@ -1,6 +1,8 @@
 # make reproduce   install into .venv, run the study at quick size (15 minutes on two cores), report
 # make test        install, then linters, types, import order and the fast tests (under 5 minutes)
 # make test-slow   browser, killed processes and other heavy tests
+# make results     everything in results/ from nothing: hours
+# make results-check  the numbers and figures of README and results/, from the committed tables
 # make tune        the learning rates that quick and standard use, found again
 
 PYTHON ?= python3
@@ -8,7 +10,7 @@ BIN := .venv/bin
 # One thread a process: on matrices this small it is faster, and results do not depend on it.
 export OMP_NUM_THREADS := 1
 
-.PHONY: reproduce test test-slow tune clean
+.PHONY: reproduce test test-slow results results-check tune clean
 
 reproduce: .venv/installed
 	$(BIN)/poslens reproduce --out runs/quick
@@ -22,6 +24,12 @@ test: .venv/installed-dev
 
 test-slow: .venv/installed-dev
 	$(BIN)/pytest -m slow
+
+results: .venv/installed
+	studies/run.sh
+
+results-check: .venv/installed
+	$(BIN)/python studies/render.py --check
 
 tune: .venv/installed
 	$(BIN)/poslens tune --out runs/tune

@@ -4,15 +4,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from poslens.claims import ledger
-from poslens.report.markdown import algebra_table, contraction_table, summary_page
-from poslens.results import Tables, read
+from poslens.results import read
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -28,13 +25,6 @@ def test_its_python_runs(block: str, tmp_path: Path) -> None:
         [sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_its_table_is_that_of_the_committed_results() -> None:
-    tables = read(ROOT / "results" / "quick")
-    quoted = README.split("<!-- results -->\n")[1].split("<!-- /results -->")[0]
-    assert quoted == summary_page(tables, ledger(tables))
-    assert tables.summary.height == 18
 
 
 def test_its_sentences_quote_the_committed_results() -> None:
@@ -63,14 +53,3 @@ def test_its_sentences_quote_the_committed_results() -> None:
 def test_its_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)", README):
         assert (ROOT / target).exists(), target
-
-
-@pytest.mark.parametrize(
-    ("name", "table"), [("algebra", algebra_table), ("contraction", contraction_table)]
-)
-def test_the_framework_page_quotes_the_committed_results(
-    name: str, table: Callable[[Tables, str], str]
-) -> None:
-    page = (ROOT / "docs" / "toeplitz.md").read_text()
-    quoted = page.split(f"<!-- {name} -->\n")[1].split(f"\n<!-- /{name} -->")[0]
-    assert quoted == table(read(ROOT / "results" / "quick"), "distance")

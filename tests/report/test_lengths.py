@@ -118,7 +118,7 @@ def test_few_runs_have_no_correlation(make: Callable[..., Path], tmp_path: Path)
     folder = make(tmp_path / "runs", schemes=("rope", "alibi"), tasks=("distance",))
     tables = read(folder)
     texts = correlation_listing(tables, "distance").rows[0][1]
-    assert texts[3:] == ["2", "–", "fewer than 5 runs"]
+    assert texts[3:] == ["2", "–", "fewer than 5 schemes"]
     assert "A correlation over runs is no cause" in render(tables, folder, [])
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from poslens.claims.base import EDITS
-from poslens.claims.extrapolation import FIRST_LAYER, LEAST_RUNS, MEASURES, correlations
+from poslens.claims.extrapolation import FIRST_LAYER, LEAST_SCHEMES, MEASURES, correlations
 from poslens.report.lengths import end_notes, length_panel, words_of
 from poslens.report.listings import TAKEN, WORDS, Listing
 from poslens.report.panels import Panel, axis, empty_figure
@@ -130,8 +130,8 @@ def correlation_listing(tables: Tables, task: str) -> Listing:
     lines = []
     for row in rows.iter_rows(named=True):
         told = [number(row[name]) for name in ("correlation", "low", "high")]
-        few = row["runs"] < LEAST_RUNS
-        interval = f"fewer than {LEAST_RUNS} runs" if few else f"{told[1]} to {told[2]}"
+        few = row["schemes"] < LEAST_SCHEMES
+        interval = f"fewer than {LEAST_SCHEMES} schemes" if few else f"{told[1]} to {told[2]}"
         head = [NAMES[row["measure"]], WORDS[row["target"]], f"{row['factor']}×"]
         texts = [*head, str(row["runs"]), told[0], interval if told[0] != "–" or few else "–"]
         lines.append(("", texts))

@@ -45,20 +45,25 @@ STYLE: dict[Any, Any] = {
 def draw_all(tables: Tables, folder: Path) -> list[Path]:
     """Write every figure that has data as PNG and SVG into `folder`; returns the PNG files."""
     folder.mkdir(exist_ok=True)
-    drawings: dict[str, Callable[[], Figure]] = {"accuracy": partial(_accuracy, tables)}
+    with rc_context(STYLE):
+        return [save(draw(), folder, name) for name, draw in drawings(tables).items()]
+
+
+def drawings(tables: Tables) -> dict[str, Callable[[], Figure]]:
+    """What draws each figure that has data, by its name; call it within `rc_context(STYLE)`."""
+    found: dict[str, Callable[[], Figure]] = {"accuracy": partial(_accuracy, tables)}
     if not tables.curve.is_empty():
-        drawings["curves"] = partial(_curves, tables)
+        found["curves"] = partial(_curves, tables)
     for task in tasks_of(tables.labels):
         name = FILE_NAMES.get(task, f"by_label_{task}")
-        drawings[name] = partial(_labels, tables, task)
+        found[name] = partial(_labels, tables, task)
     if not effect_frame(tables).is_empty():
-        drawings["heads"] = partial(_heads, tables)
+        found["heads"] = partial(_heads, tables)
     for task in tasks_of(effect_frame(tables, "position")):
-        drawings[f"heads_and_positions_{task}"] = partial(_positions, tables, task)
+        found[f"heads_and_positions_{task}"] = partial(_positions, tables, task)
     if not tables.lengths.is_empty():
-        drawings["lengths"] = partial(_lengths, tables)
-    with rc_context(STYLE):
-        return [save(draw(), folder, name) for name, draw in drawings.items()]
+        found["lengths"] = partial(_lengths, tables)
+    return found
 
 
 def save(figure: Figure, folder: Path, name: str) -> Path:

@@ -1,0 +1,163 @@
+"""What the templates may say: the committed tables, and numbers taken from them."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from poslens.claims import Verdict, ledger
+from poslens.claims.base import EDITS
+from poslens.claims.words import listed, title
+from poslens.experiments.rates import Rates
+from poslens.report import markdown
+from poslens.report.corrections import changes, judged, read_all
+from poslens.report.improving import still_rising
+from poslens.report.style import number, percent
+from poslens.results import Tables, described_runs, read
+
+RESULTS = Path(__file__).parents[1] / "results"
+CORRECTIONS, SIZES = RESULTS / "corrections", RESULTS / "published_size"
+FIRST = {"layer": 0, "metric": "accuracy"}  # the layer that the study's claims are about
+
+# Share of the ceiling below which a model of the published size decides nothing.
+DECIDES = 0.9
+# What would turn the verdict, or make it surer, by claim.
+WOULD_CHANGE = {
+    "C1": (
+        "Where every scheme solves the task none is best. A harder task or a smaller budget would "
+        "tell schemes apart by how soon they learn, and which is soonest turns on the learning "
+        "rate; the claim is about accuracy."
+    ),
+    "C2": (
+        "The study's slopes (the correction *slopes*), or a task whose distances are beyond what "
+        "the steepest heads see."
+    ),
+    "C3": "Models or budgets too small to solve the count: see the corrections.",
+    "C4": (
+        "Another place for keys and values, another rate, a larger model: see the corrections and "
+        "the published size. One more seed with a deposit would make it mixed."
+    ),
+    "C5": (
+        "A scheme without RoPE whose first layer has a deposit in some seed. Passing says little "
+        "where RoPE has none either."
+    ),
+    "C6 (k = 1)": "A budget too small for one head: it learns later than all do.",
+    "C6 (k = 2)": "A budget too small for two heads.",
+    "C7": "Another latent width or rotary width: MLA was run at one of each.",
+}
+
+quick = read(RESULTS / "quick")
+standard = read(RESULTS / "standard")
+corrections = judged(read_all(CORRECTIONS)) if CORRECTIONS.exists() else []
+sizes = {name: read(SIZES / name) for name in ("standard", "published") if (SIZES / name).exists()}
+verdicts = ledger(standard)
+
+
+def verdict(claim: str) -> Verdict:
+    """The verdict on a claim at the standard size."""
+    return next(it for it in verdicts if it.claim == claim)
+
+
+def with_verdict(*names: str) -> list[str]:
+    """The claims that have one of these verdicts at the standard size."""
+    return [it.claim for it in verdicts if it.verdict in names]
+
+
+def accuracy(scheme: str, task: str, tables: Tables = standard) -> pl.Series:
+    """Held-out accuracy, a value for each seed."""
+    return tables.summary.filter(scheme=scheme, task=task)["accuracy"]
+
+
+def training(scheme: str, task: str, tables: Tables = standard) -> pl.Series:
+    """Sequences trained on, a value for each seed."""
+    return tables.summary.filter(scheme=scheme, task=task)["sequences"]
+
+
+def largest(scheme: str, task: str, target: str, tables: Tables = standard) -> pl.Series:
+    """Largest fall in accuracy that editing one first-layer head causes, a value for each seed."""
+    edit = {"target": target, "method": EDITS[target], **FIRST}
+    effects = tables.effects.filter(pl.col("head") >= 0, scheme=scheme, task=task, **edit)
+    return effects.group_by("seed").agg(pl.col("effect").max()).sort("seed")["effect"]
+
+
+def first_layer(scheme: str, task: str, target: str, tables: Tables = standard) -> pl.DataFrame:
+    """Rows of the table CONCENTRATION of the first layer on accuracy, one for each seed."""
+    edit = {"target": target, "method": EDITS[target], **FIRST}
+    return tables.concentration.filter(scheme=scheme, task=task, **edit).sort("seed")
+
+
+def at_length(scheme: str, factor: int, task: str = "distance") -> pl.Series:
+    """Accuracy on sequences so many times as long as in training, a value for each seed."""
+    return standard.lengths.filter(scheme=scheme, task=task, factor=factor)["accuracy"]
+
+
+def rising(tables: Tables = standard) -> list[str]:
+    """The runs still improving when their budget ended, in words."""
+    runs = sorted(still_rising(tables))
+    return [f"{title(scheme)} on {task}, seed {seed}" for scheme, task, seed in runs]
+
+
+def settings(name: str) -> dict[str, Any]:
+    """What the runs of a folder have in common: the first one's configuration and environment."""
+    return described_runs(RESULTS / name)[0]
+
+
+def span(values: pl.Series, digits: int = 1) -> str:
+    """Shares in per cent: the mean, with smallest and largest in brackets."""
+    return markdown.mean_and_range(100 * values, digits)
+
+
+def rates_tried() -> int:
+    """How many learning rates were tried for a scheme on a task."""
+    return int(Rates().table["learning_rate"].n_unique())
+
+
+def size_table() -> str:
+    """One line a run of the published size: how far it came, and what its first layer shows."""
+    effects = ("zeroed: largest, points", "second", "position taken: largest, points")
+    lines = [["model", "accuracy, %", "of the ceiling, %", "sequences", *effects, "first layer"]]
+    lines.append(["---"] * len(lines[0]))
+    for name, tables in sizes.items():
+        for row in tables.summary.iter_rows(named=True):
+            reached = row["accuracy"] / row["ceiling"]
+            zeroed = _first_row(tables, row["scheme"], "head")
+            taken = _first_row(tables, row["scheme"], "position")
+            lines.append(
+                [
+                    f"{title(row['scheme'])}, {name}",
+                    number(100 * row["accuracy"], 1),
+                    number(100 * reached, 1),
+                    number(row["sequences"], 0),
+                    number(100 * zeroed["largest"], 1),
+                    number(100 * zeroed["second"], 1),
+                    number(100 * taken["largest"], 1),
+                    zeroed["verdict"] if reached >= DECIDES else "inconclusive",
+                ]
+            )
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _first_row(tables: Tables, scheme: str, target: str) -> dict[str, Any]:
+    return first_layer(scheme, "distance", target, tables).row(0, named=True)
+
+
+_TABLES = ("accuracy", "algebra", "concentration", "contraction", "correlation", "ledger", "length")
+# What templates see, by name.
+FACTS: dict[str, Any] = {
+    "quick": quick,
+    "standard": standard,
+    "corrections": corrections,
+    "sizes": sizes,
+    "verdicts": verdicts,
+    "WOULD_CHANGE": WOULD_CHANGE,
+    "DECIDES": DECIDES,
+    **{f"{name}_table": getattr(markdown, f"{name}_table") for name in (*_TABLES, "matrix")},
+    **{
+        function.__name__: function
+        for function in (
+            *(verdict, with_verdict, accuracy, training, largest, first_layer, at_length, rising),
+            *(settings, span, rates_tried, size_table),
+            *(ledger, changes, listed, number, percent),
+        )
+    },
+}
