@@ -86,3 +86,13 @@ def test_steps_and_evaluations(
 
 def test_a_run_is_named_by_scheme_task_and_seed() -> None:
     assert RunSettings("rope@1", "count", 3).name == "rope@1-count-seed3"
+
+
+def test_snapshots_are_spaced_geometrically_from_nothing_to_the_end() -> None:
+    run = TrainingSettings(sequences=128 * 1024, batch=128, snapshots=5)
+    assert run.snapshot_steps == (0, 4, 16, 64, 256, 1024)
+    assert TrainingSettings().snapshot_steps == ()
+    few = TrainingSettings(sequences=128 * 3, batch=128, snapshots=12)
+    assert few.snapshot_steps == (0, 1, 2, 3)
+    with pytest.raises(InputError, match="snapshots is -1; use 0 or more"):
+        TrainingSettings(snapshots=-1)

@@ -19,8 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from poslens.encodings.base import Encoding, Shape
+from poslens.encodings.base import Encoding, Shape, doors
 from poslens.errors import InputError
+from poslens.model.gained_bias import GainedBias
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,8 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Outputs of the heads before the output projection, (B, H, L, D); gains as in `logits`."""
         queries, keys, values, bias = self._gained(x_BLE, context, gains_BH, position_BLE)
+        if gains_BH is not None and gains_BH.requires_grad and _fixed(context.bias):
+            return self._attend(queries, keys, values, context, gains_BH)
         return self._attend(queries, keys, values, replace(context, bias=bias))
 
     def _gained(
@@ -179,11 +182,16 @@ class Attention(nn.Module):
         """Queries, keys, values and bias whose logits are those under the gains.
 
         (1 - gain) q0 k0 + gain q k is one product of queries and keys of twice the width, so fused
-        attention serves gains, too, and its gradient by them.
+        attention serves gains, too, and its gradient by them. Where position is in the bias alone,
+        q0 k0 is q k.
         """
         queries, keys, values = self.queries_keys_values(x_BLE, context)
         if gains_BH is None:
             return queries, keys, values, context.bias
+        gains = gains_BH[..., None, None]
+        bias = None if context.bias is None else gains * context.bias
+        if position_BLE is None and "rotation" not in doors(context.encoding):
+            return queries, keys, values, bias
         if position_BLE is None:
             still_q, still_k, _ = self.queries_keys_values(x_BLE, context, positioned=False)
         else:
@@ -191,10 +199,8 @@ class Attention(nn.Module):
             still_q, still_k = self._shifted(
                 x_BLE, -position_BLE, context, table_BLE, positioned=False
             )
-        gains = gains_BH[..., None, None]
         queries = torch.cat([(1 - gains) * still_q, gains * queries], -1)
         keys = torch.cat([still_k.expand_as(keys), keys], -1)
-        bias = None if context.bias is None else gains * context.bias
         return queries, keys, values, bias
 
     def heads_shifted(
@@ -239,12 +245,25 @@ class Attention(nn.Module):
             keys.append(k_BHMD.expand(-1, self.heads_count, -1, -1))
         return torch.cat(queries, -1), torch.cat(keys, -1)
 
-    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
+    def _attend(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        context: Context,
+        gains_BH: Tensor | None = None,
+    ) -> Tensor:
+        """Fused attention; with gains, the context's bias is under them."""
         width, wide = values.shape[-1], max(self.kernel_width, queries.shape[-1])
         queries, keys, values = (
             F.pad(part, (0, missing)) if (missing := wide - part.shape[-1]) else part
             for part in (queries, keys, values)
         )
+        if gains_BH is not None:
+            outputs: Tensor = GainedBias.apply(
+                *(queries, keys, values, gains_BH, context.bias, context.visible, self.scale)
+            )
+            return outputs[..., :width]
         outputs = F.scaled_dot_product_attention(
             queries,
             keys,
@@ -314,6 +333,11 @@ class MultiHeadAttention(Attention):
     def _split(self, joint: Tensor, parts: int) -> Tensor:
         """Joint projections (B, L, parts E) by part and head, (parts, B, H, L, D)."""
         return joint.unflatten(-1, (parts, self.heads_count, -1)).permute(2, 0, 3, 1, 4)
+
+
+def _fixed(bias: Tensor | None) -> bool:
+    """Whether there is a bias, and nothing learns it."""
+    return bias is not None and not bias.requires_grad
 
 
 def copied(made: Tensor, rows: int) -> Tensor:

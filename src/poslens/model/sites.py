@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from poslens.encodings.base import Door, doors
@@ -58,6 +59,18 @@ class Sites(Protocol):
 
         `position_BLE` is the part of the attention's input that is position, for tables. Raises
         InputError for gains where position enters neither table, queries, keys nor logits.
+        """
+        ...
+
+    def logits(
+        self,
+        state: State,
+        gains_BH: Tensor | None = None,
+        position_BLE: Tensor | None = None,
+    ) -> Tensor:
+        """The layer's attention logits (B, H, L, M), gains as in `heads`.
+
+        NaN where a query sees no key, and in the rows of queries that are padding.
         """
         ...
 
@@ -120,6 +133,23 @@ class TransformerSites:
         x_BLE = block.attention_norm(state.x_BLE)
         heads_BHLD: Tensor = block.attention.heads(x_BLE, state.context, gains_BH, position_BLE)
         return heads_BHLD
+
+    def logits(
+        self,
+        state: State,
+        gains_BH: Tensor | None = None,
+        position_BLE: Tensor | None = None,
+    ) -> Tensor:
+        if gains_BH is not None:
+            self._require(position_BLE, ("rotation", "bias"))
+        block, context = self._block(state), state.context
+        x_BLE = block.attention_norm(state.x_BLE)
+        logits_BHLM: Tensor = block.attention.logits(x_BLE, context, gains_BH, position_BLE)
+        if context.visible is not None:
+            logits_BHLM = logits_BHLM.masked_fill(~context.visible, float("nan"))
+        steps = torch.arange(x_BLE.shape[1], device=x_BLE.device)
+        padding_BL = steps >= state.lengths_B[:, None]
+        return logits_BHLM.masked_fill(padding_BL[:, None, :, None], float("nan"))
 
     def heads_told(self, state: State, edit: PositionEdit) -> Tensor:
         self._require(edit.position_BLE, edit.doors)

@@ -1,7 +1,15 @@
 """Training: one run from its settings to a folder of results."""
 
 from poslens.training.folder import RunFolder, runs_below
-from poslens.training.loop import Progress, load_model, task_of, train
+from poslens.training.loop import (
+    Progress,
+    checkpoints,
+    initial_model,
+    load_model,
+    load_snapshot,
+    task_of,
+    train,
+)
 from poslens.training.settings import RunSettings, TrainingSettings
 
 __all__ = [
@@ -9,7 +17,10 @@ __all__ = [
     "RunFolder",
     "RunSettings",
     "TrainingSettings",
+    "checkpoints",
+    "initial_model",
     "load_model",
+    "load_snapshot",
     "runs_below",
     "task_of",
     "train",

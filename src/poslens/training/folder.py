@@ -5,6 +5,7 @@ metrics.jsonl      one line per evaluation, no clock values: equal for equal run
 timings.jsonl      the clock values of the same evaluations
 train_state.safetensors   the last checkpoint; gone once the run is finished
 model.safetensors  the trained weights
+snapshots/step-N.safetensors   weights along the way, where settings ask for them
 environment.json   when it began; at the end versions, processor, commit, seconds, peak memory
 *.parquet          result tables (`poslens.results`); `summary` is written last
 """
@@ -26,6 +27,7 @@ from poslens.training.settings import RunSettings
 
 TRAIN_STATE = "train_state.safetensors"
 MODEL = "model.safetensors"
+SNAPSHOTS = "snapshots"
 ENVIRONMENT = "environment.json"
 
 
@@ -83,6 +85,7 @@ class RunFolder:
     def save_tensors(self, name: str, tensors: dict[str, Tensor], notes: dict[str, Any]) -> None:
         """Write tensors and JSON notes as one safetensors file, in one step."""
         path = self.path / name
+        path.parent.mkdir(exist_ok=True)
         unfinished = path.with_suffix(".tmp")
         contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
         save_file(contiguous, unfinished, metadata={"notes": json.dumps(notes)})
@@ -101,6 +104,16 @@ class RunFolder:
             raise InputError(
                 f"{path} is damaged ({error}); delete the folder {self.path} and run again"
             ) from error
+
+    def snapshots(self) -> list[int]:
+        """The steps whose weights were kept, in order."""
+        names = [path.stem for path in (self.path / SNAPSHOTS).glob("step-*.safetensors")]
+        return sorted(int(name.removeprefix("step-")) for name in names)
+
+
+def snapshot_name(step: int) -> str:
+    """Where a run folder keeps the weights after so many steps."""
+    return f"{SNAPSHOTS}/step-{step}.safetensors"
 
 
 def to_json(run: RunSettings) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from poslens.training.folder import (
     cut_back,
     pick_device,
     read_lines,
+    snapshot_name,
 )
 from poslens.training.settings import RunSettings, TrainingSettings
 
@@ -65,10 +66,13 @@ def task_of(run: RunSettings) -> Task:
     return make_task(run.task, make_settings(TASKS[run.task].Settings, run.task_settings, run.task))
 
 
-def initial_model(run: RunSettings, task: Task) -> Transformer:
-    """The run's model as initialised. Leaves torch's global generator as it was."""
+def initial_model(run: RunSettings, task: Task, number: int = 0) -> Transformer:
+    """The run's model as initialised, or with other numbers from other generators of its seed.
+
+    Leaves torch's global generator as it was.
+    """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(generator_for(run.seed, "initialisation").initial_seed())
+        torch.manual_seed(generator_for(run.seed, "initialisation", number).initial_seed())
         return build(run.scheme, task, run.model, run.parts)
 
 
@@ -84,6 +88,46 @@ def load_model(folder: Path | str, device: str = "cpu") -> tuple[Transformer, Ru
     tensors, _ = files.load_tensors(MODEL)
     restore(model, tensors, files.path / MODEL)
     return model.to(pick_device(device)).eval(), run, task
+
+
+def load_snapshot(
+    folder: Path | str, step: int, device: str = "cpu"
+) -> tuple[Transformer, RunSettings, Task]:
+    """A run's model after `step` steps in evaluation mode, with its settings and task.
+
+    Step 0 is the model as initialised, whether it was kept or not, and the last step of a finished
+    run is the trained model. Raises InputError for a step that was not kept, naming those that
+    were, and for damage.
+    """
+    files = RunFolder(folder)
+    run = files.settings()
+    task = task_of(run)
+    model = initial_model(run, task)
+    name = snapshot_name(step)
+    if step not in files.snapshots():
+        if step not in checkpoints(folder):
+            there = ", ".join(map(str, checkpoints(folder)))
+            raise InputError(
+                f"{files.path} has no weights of step {step}; it has those of {there} "
+                "(a new run with --snapshots 12 keeps more)"
+            )
+        name = MODEL if step else ""
+    if name:
+        restore(model, files.load_tensors(name)[0], files.path / name)
+    return model.to(pick_device(device)).eval(), run, task
+
+
+def trained_steps(folder: Path | str) -> int:
+    """The steps that a finished run was trained for. Raises InputError where it is not finished."""
+    return int(RunFolder(folder).load_tensors(MODEL)[1]["step"])
+
+
+def checkpoints(folder: Path | str) -> list[int]:
+    """The steps of a finished run that `load_snapshot` has weights of, from 0 to its last.
+
+    Raises InputError where the run is not finished.
+    """
+    return sorted({0, *RunFolder(folder).snapshots(), trained_steps(folder)})
 
 
 def restore(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
@@ -199,6 +243,12 @@ class Trainer:
         }
         folder.save_tensors(TRAIN_STATE, tensors, notes)
 
+    def keep_snapshot(self, folder: RunFolder) -> None:
+        """Keep the weights, if this is a step whose weights the settings ask for."""
+        if self.step in self.run.training.snapshot_steps:
+            state = self.model.state_dict()
+            folder.save_tensors(snapshot_name(self.step), state, {"step": self.step})
+
     def resume(self, folder: RunFolder) -> None:
         """Continue from the folder's checkpoint, dropping metrics written after it."""
         tensors, notes = folder.load_tensors(TRAIN_STATE)
@@ -243,12 +293,14 @@ def train(
     else:
         for name in ("metrics.jsonl", "timings.jsonl"):
             (folder.path / name).unlink(missing_ok=True)
+        trainer.keep_snapshot(folder)
     validation = held_out(trainer.task, settings.validation, run.seed, "validate").to(target)
     solved_at = settings.solved * trainer.task.ceiling().value
     started, first, saved, accuracy = time.monotonic(), trainer.step, time.monotonic(), math.nan
 
     while trainer.step < settings.steps and trainer.solved_in_a_row < SOLVED_IN_A_ROW:
         loss = trainer.train_step(stream.batch(trainer.step).to(target))
+        trainer.keep_snapshot(folder)  # before any checkpoint of this step
         elapsed = time.monotonic() - started
         rate = (trainer.step - first) * settings.batch / elapsed
         if trainer.step % settings.evaluate_every == 0 or trainer.step == settings.steps:

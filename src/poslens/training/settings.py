@@ -38,6 +38,9 @@ class TrainingSettings:
     """Held-out sequences for the final numbers and for ablation."""
     solved: float = 0.998
     """Stop early at this share of the ceiling in three evaluations in a row; above 1: never."""
+    snapshots: int = 0
+    """Weights kept along the way, for `poslens theory`: at step 0 and at so many steps, spaced
+    geometrically, up to the end of the budget; 0 keeps none."""
 
     def __post_init__(self) -> None:
         """Raises InputError for values that make no sense."""
@@ -66,6 +69,8 @@ class TrainingSettings:
             raise InputError(f"clip is {self.clip}; use a gradient norm above 0")
         if not self.solved > 0:
             raise InputError(f"solved is {self.solved}; use a share above 0")
+        if self.snapshots < 0:
+            raise InputError(f"snapshots is {self.snapshots}; use 0 or more")
 
     @property
     def steps(self) -> int:
@@ -75,6 +80,18 @@ class TrainingSettings:
     def evaluate_every(self) -> int:
         """Steps between evaluations."""
         return max(1, self.steps // self.evaluations)
+
+    @property
+    def snapshot_steps(self) -> tuple[int, ...]:
+        """The steps after which weights are kept, the first 0 (untrained); none without snapshots.
+
+        The k-th of n after it is steps^(k/n), rounded: the last is the end of the budget. A budget
+        of few steps has fewer of them, since those that round to the same step are one.
+        """
+        if not self.snapshots:
+            return ()
+        spaced = (self.steps ** (k / self.snapshots) for k in range(1, self.snapshots + 1))
+        return tuple(sorted({0, *map(round, spaced)}))
 
 
 @dataclass(frozen=True)
