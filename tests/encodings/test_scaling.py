@@ -197,7 +197,8 @@ def test_llama3(
         "high_freq_factor": high,
     }
     scaling = Llama3Scaling(factor, original, low, high)
-    assert_same(scaling, base, width, length, "llama3", parameters)
+    # Theirs is in float32, and between the bounds a difference of near numbers.
+    assert_same(scaling, base, width, length, "llama3", parameters, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

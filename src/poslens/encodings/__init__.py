@@ -2,6 +2,7 @@
 
 from poslens.encodings.alibi import ALiBi, ALiBiSettings
 from poslens.encodings.base import Encoding, Kind, Shape, pairwise_offsets
+from poslens.encodings.bases import RoPEBases, RoPEBasesSettings
 from poslens.encodings.combine import Both, FirstHeads
 from poslens.encodings.fire import FIRE, FIRESettings
 from poslens.encodings.kerple import KERPLE
@@ -36,6 +37,7 @@ ENCODINGS: dict[str, type[Encoding]] = {
     "xpos": XPos,
     "fire": FIRE,
     "p-rope": PRoPE,
+    "rope-bases": RoPEBases,
 }
 
 __all__ = [
@@ -61,6 +63,8 @@ __all__ = [
     "PRoPESettings",
     "RelativeBias",
     "RoPE",
+    "RoPEBases",
+    "RoPEBasesSettings",
     "RoPESettings",
     "Scaling",
     "Shape",

@@ -58,7 +58,10 @@ class RoPE(Encoding):
         self.frequencies(torch.tensor(1))  # a scaling that does not fit the width fails here
 
     def frequencies(self, length: Tensor) -> tuple[Tensor, float]:
-        """Frequencies (F,) in radians per position and attention factor at a sequence length."""
+        """Frequencies in radians per position and attention factor at a sequence length.
+
+        (F,), or (H, F) where heads differ.
+        """
         return self.settings.scaling.frequencies(self.settings.base, self.width, length)
 
     def rotate(
@@ -68,7 +71,7 @@ class RoPE(Encoding):
         theta_F, attention_factor = self.frequencies(length)
 
         def turn(x_BHLD: Tensor, positions: Tensor) -> Tensor:
-            angles = positions[..., :, None, None] * theta_F  # (L, 1, F) or (B, L, 1, F)
+            angles = positions[..., :, None, None] * theta_F  # (.., L, 1 or H, F)
             if self.settings.step == "published":
                 return self._multiply(x_BHLD, attention_factor * published_factors(angles))
             factors = torch.polar(torch.full_like(angles, attention_factor), angles)
@@ -85,12 +88,12 @@ class RoPE(Encoding):
         if self.settings.step == "published":
             return None
         theta_F, attention_factor = self.frequencies(offsets_O.abs().max() + 1)
-        angles_FO = theta_F[:, None] * offsets_O
-        kernel_FO = torch.polar(torch.full_like(angles_FO, attention_factor**2), angles_FO)
-        return kernel_FO.expand(self.shape.heads, -1, -1)
+        angles = theta_F[..., None] * offsets_O
+        kernel = torch.polar(torch.full_like(angles, attention_factor**2), angles)
+        return kernel.expand(self.shape.heads, -1, -1)
 
     def _multiply(self, x_BHLD: Tensor, factors: Tensor) -> Tensor:
-        """The channel pairs of x times complex factors (.., L, 1, F), in float32 or finer."""
+        """The channel pairs of x times complex factors (.., L, 1 or H, F), in float32 or finer."""
         precise = torch.promote_types(x_BHLD.dtype, torch.float32)
         x, rest = x_BHLD[..., : self.width].to(precise), x_BHLD[..., self.width :]
         factors = factors.to(torch.promote_types(precise, torch.complex64))

@@ -109,6 +109,7 @@ class Attention(nn.Module):
     """
 
     heads_count: int
+    gain_H: nn.Parameter | None  # positional gains that are learned (`model.gains`)
     scale: float
     kernel_width: int  # of queries, keys and values alike: fused CPU kernels want one
     output: nn.Linear
@@ -117,6 +118,7 @@ class Attention(nn.Module):
     def __init__(self, shape: Shape, encoding: Encoding, settings: Any = None) -> None:
         super().__init__()
         self.heads_count = shape.heads
+        self.register_parameter("gain_H", None)
 
     @staticmethod
     def encoding_shape(shape: Shape, settings: Any = None) -> Shape:
@@ -153,8 +155,10 @@ class Attention(nn.Module):
         `gains_BH` interpolates between the logits without position (0) and with it (1):
         logits = without + gain (with - without), one gain per row and head. `position_BLE` is the
         part of x that is position where a table adds it to the residual stream: queries and keys
-        are then without it, too (norms inside the projections keep the statistics of x).
+        are then without it, too (norms inside the projections keep the statistics of x). Gains that
+        are learned come on top.
         """
+        gains_BH = self._with_learned(gains_BH, len(x_BLE))
         queries, keys, _, bias = self._gained(x_BLE, context, gains_BH, position_BLE)
         logits = self.scale * queries @ keys.mT
         return logits if bias is None else logits + bias
@@ -167,10 +171,16 @@ class Attention(nn.Module):
         position_BLE: Tensor | None = None,
     ) -> Tensor:
         """Outputs of the heads before the output projection, (B, H, L, D); gains as in `logits`."""
+        gains_BH = self._with_learned(gains_BH, len(x_BLE))
         queries, keys, values, bias = self._gained(x_BLE, context, gains_BH, position_BLE)
         if gains_BH is not None and gains_BH.requires_grad and _fixed(context.bias):
             return self._attend(queries, keys, values, context, gains_BH)
         return self._attend(queries, keys, values, replace(context, bias=bias))
+
+    def _with_learned(self, gains_BH: Tensor | None, rows: int) -> Tensor | None:
+        if self.gain_H is None:
+            return gains_BH
+        return self.gain_H.expand(rows, -1) if gains_BH is None else gains_BH * self.gain_H
 
     def _gained(
         self,

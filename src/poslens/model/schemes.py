@@ -22,6 +22,7 @@ from poslens.encodings import (
 )
 from poslens.errors import InputError
 from poslens.model.attention import Attention, MultiHeadAttention
+from poslens.model.gains import gain_settings, learn_gains
 from poslens.model.latent_attention import LatentAttention, LatentSettings
 from poslens.model.transformer import ExtraTable, ModelSettings, Transformer
 from poslens.settings import convert
@@ -93,9 +94,10 @@ def build(
 
     `parts` sets what differs from the defaults of the scheme's parts, by name:
     `{"rope": {"base": 500000}}`, `{"mla": {"rotary_width": 4}}`,
-    `{"rope": {"scaling": {"kind": "linear", "factor": 2.0}}}`. Raises InputError for an unknown
-    scheme, widths that do not fit, a part or setting that the scheme does not have, an extra table
-    that it has already, or biases per layer where it learns none.
+    `{"rope": {"scaling": {"kind": "linear", "factor": 2.0}}}`. `{"gain": {}}` has heads learn their
+    positional gains (`GainSettings`). Raises InputError for an unknown scheme, widths that do not
+    fit, a part or setting that the scheme does not have, an extra table that it has already, or
+    biases per layer where it learns none.
     """
     settings, parts = settings or ModelSettings(), parts or {}
     parsed = parse_scheme(scheme)
@@ -106,6 +108,7 @@ def build(
     if parsed.attention is LatentAttention:
         have.append("mla")
         latent = convert(LatentSettings, parts.get("mla", {}), "mla")
+    have.append("gain")
     for name in parts:
         if name not in have:
             raise InputError(f"scheme {scheme!r} has no part {name!r}; it has: {', '.join(have)}")
@@ -119,6 +122,9 @@ def build(
             f"{scheme!r} with extra_table {settings.extra_table!r} is none"
         )
     attentions = [parsed.attention(shape, own, latent) for _ in range(settings.layers)]
+    gains = gain_settings(parts)
+    if gains is not None:
+        learn_gains(gains, attentions, encoding)
     upper = [
         with_table(parsed.encoding(inner, parts), settings.extra_table)
         for _ in range(1, settings.layers if settings.bias_per_layer else 1)

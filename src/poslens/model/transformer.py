@@ -129,6 +129,12 @@ class Transformer(nn.Module):
         self.final_norm = nn.LayerNorm(settings.width) if settings.final_norm else nn.Identity()
         self.classifier = nn.Linear(settings.width, classes)
 
+    @property
+    def attentions(self) -> list[Attention]:
+        """The attention of each layer."""
+        found = [block.attention for block in self.blocks]
+        return [attention for attention in found if isinstance(attention, Attention)]
+
     def embed(
         self, tokens_BL: Tensor, lengths_B: Tensor, positions: Tensor | None = None
     ) -> tuple[Tensor, Context]:

@@ -85,6 +85,11 @@ def decompose(
             "keys of this model come from the embeddings, not from what its queries come from; "
             "decompose takes models with memory_from_embeddings off"
         )
+    if any(attention.gain_H is not None for attention in model.attentions):
+        raise InputError(
+            "heads of this model learn their positional gains, so its logits are no sum of these "
+            "terms; decompose takes models without the part gain"
+        )
     if layers is None:
         layers = range(len(model.blocks)) if split == "mean" else [0]
     for layer in layers:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from poslens import results
 from poslens.errors import InputError
 from poslens.model import Transformer, build
+from poslens.model.gains import constrain, gain_settings
 from poslens.settings import make_settings
 from poslens.tasks import TASKS, Batch, Stream, Task, generator_for, held_out, make_task
 from poslens.training.environment import Usage, environment
@@ -175,6 +176,7 @@ class Trainer:
         self.run = run
         self.task = task_of(run)
         self.model = initial_model(run, self.task).to(device)
+        self.gains = gain_settings(run.parts)
         decayed = [p for p in self.model.parameters() if p.dim() > 1]
         others = [p for p in self.model.parameters() if p.dim() <= 1]
         self.optimizer = torch.optim.AdamW(
@@ -205,6 +207,9 @@ class Trainer:
                 loss = F.cross_entropy(scores_BC, part.labels_B, reduction="sum") / len(batch)
                 loss.backward()
                 value += loss.item()
+        if self.gains is not None:
+            done = self.step / self.run.training.steps
+            constrain(self.gains, self.model.attentions, done)
         nn.utils.clip_grad_norm_(self.model.parameters(), self.run.training.clip)
         self.optimizer.step()
         self.step += 1
