@@ -204,6 +204,20 @@ def test_corrections_tell_the_claims_under_each_switch(
     assert "the study's code has no 'kerple'" in poslens(*asked[:4], "kerple").line
 
 
+def test_interventions_are_told_and_kept(poslens: Callable, in_process: list[str]) -> None:
+    asked = ("interventions", "--profile", "smoke", "--seeds", "3", "--out", "i")
+    done = poslens(*asked)
+    assert done.code == 0, done.err
+    assert in_process == ["rope-distance-seed3"] * 5 + ["rope-bases-distance-seed3"]
+    *lines, path = done.out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        *("control", "lower", "higher", "tied", "off", "bases")
+    ]
+    rows = json.loads(poslens(*asked, "--json").out)
+    assert len(in_process) == 6  # kept
+    assert pl.read_csv(path)["leader"].to_list() == [row["leader"] for row in rows]
+
+
 def test_collected_results_give_the_same_report(poslens: Callable, run: Path) -> None:
     done = poslens("collect", run.parent, "--out", "kept")
     assert (done.code, done.out) == (0, "kept\n")
