@@ -4,7 +4,7 @@ p_t is the mean over sequences of the stream at position t, minus the grand mean
 without content it is position, up to the noise of a mean: with n sequences it carries 1/n of the
 content's variance. Its principal components span the position subspace.
 
-Shapes: B batch, L positions, E model width, K components.
+Shapes: B batch, L positions, E model width, K components, G blocks of sequences.
 """
 
 import math
@@ -17,11 +17,13 @@ from scipy.linalg import subspace_angles
 from scipy.stats import t as student
 from torch import Tensor
 
-from poslens.probing.probes import LEVEL, shuffled
+from poslens.probing.probes import LEVEL
+from poslens.tasks.data import generator_for
 from poslens.toeplitz.splits import position_means, squares
 
 HELD = 0.9  # share of p_t's variance at the input that the position subspace holds
 BLOCKS = 20  # of sequences, left out one by one for intervals; no fewer sequences are enough
+FLIPS = 19  # draws of noise: their largest is exceeded by a 20th in 1 of 20
 
 Floats = NDArray[np.floating]
 
@@ -48,26 +50,28 @@ class PositionParts:
     """p_t of one state, from all sequences, and with each block of them left out.
 
     `position_LE` is that of all; `left_out` those without one block each, for jackknife intervals.
-    `above_noise` is how many principal components have more variance than the first of p_t with
-    positions shuffled within each sequence, where there is noise alone.
+    `above_noise` is how many principal components have more variance than noise has in its first:
+    the largest of `FLIPS` draws in which half of the blocks, at random, count as negative, so that
+    position cancels and the noise of a mean over all sequences is left.
     """
 
-    def __init__(self, x_BLE: Tensor, shuffle: int = 0) -> None:
+    def __init__(self, x_BLE: Tensor) -> None:
         x_BLE = x_BLE.detach().cpu().double()
-        sequences, length, _ = x_BLE.shape
-        blocks = [part.sum(0) for part in x_BLE.tensor_split(BLOCKS)]
-        sizes = [len(part) for part in x_BLE.tensor_split(BLOCKS)]
-        whole_LE = torch.stack(blocks).sum(0)
-        self.position_LE = _centred(whole_LE / sequences)
+        parts = x_BLE.tensor_split(BLOCKS)
+        whole_LE = x_BLE.sum(0)
+        self.position_LE = _centred(whole_LE / len(x_BLE))
         self.left_out = [
-            _centred((whole_LE - part_LE) / (sequences - size))
-            for part_LE, size in zip(blocks, sizes, strict=True)
+            _centred((whole_LE - part.sum(0)) / (len(x_BLE) - len(part))) for part in parts
         ]
-        order_BL = torch.from_numpy(shuffled(sequences, length, shuffle))
-        mixed_BLE = x_BLE.gather(1, order_BL[..., None].expand_as(x_BLE))
-        noise = np.linalg.svd(_centred(mixed_BLE.mean(0)), compute_uv=False)
+        means_GLE = torch.stack([part.mean(0) for part in parts])
+        generator = generator_for(0, "probe-noise")
+        noise = []
+        for _ in range(FLIPS):
+            signs_G = torch.where(torch.randperm(BLOCKS, generator=generator) < BLOCKS // 2, 1, -1)
+            flipped_LE = torch.einsum("g,gle->le", signs_G.double(), means_GLE) / BLOCKS
+            noise.append(np.linalg.svd(_centred(flipped_LE), compute_uv=False)[0])
         own = np.linalg.svd(self.position_LE, compute_uv=False)
-        self.above_noise = int((own > noise[0]).sum())
+        self.above_noise = int((own > max(noise)).sum())
 
 
 def _centred(x_LE: Tensor) -> Floats:

@@ -70,7 +70,7 @@ def measure(sites: Sites, batch: Batch, table: bool) -> tuple[list[Row], list[Ro
         size = {"state": state, "positions": length, "fitted": fitted}
         scored = {"sequences": len(batch) - fitted}
         probes += [{**size, **scored, **vars(score)} for score in probe(x_BLE, state)]
-        share, parts = explained(x_BLE), PositionParts(x_BLE, state)
+        share, parts = explained(x_BLE), PositionParts(x_BLE)
         if start is None:
             start, components = parts, dimensions(parts.position_LE) if table else 0
         row: Row = {**size, "sequences": len(batch), "width": x_BLE.shape[-1]}

@@ -28,7 +28,7 @@ def generator_for(seed: int, purpose: str, step: int = 0) -> torch.Generator:
     Purposes in use: "train", "order" (of a fixed set), "initialisation", "dropout", "validate"
     (learning curves), "evaluate" (final numbers and effects), "ceiling", "data" (`poslens data`),
     "reference", "donors-.." and "positions-.." (what edits replace from), "decompose", "lengthen",
-    "probe" and "probe-shuffle" (permuted positions).
+    "probe", "probe-shuffle" (permuted positions) and "probe-noise".
     """
     digest = hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=4).digest()
     # torch's CPU generator keeps 32 bits of its seed. An odd stride visits all of them before it
