@@ -20,6 +20,7 @@ class Study:
     summary: list[dict[str, Any]] = field(default_factory=list)
     curve: list[dict[str, Any]] = field(default_factory=list)
     concentration: list[dict[str, Any]] = field(default_factory=list)
+    subspaces: list[dict[str, Any]] = field(default_factory=list)
 
     def run(
         self,
@@ -34,8 +35,15 @@ class Study:
         solved: bool = False,
         evaluated: int = 4096,
         curve: list[float] | None = None,
+        cos2: tuple[float, ...] = (),
+        above_noise: int = 9,
+        dimensions: int = 8,
     ) -> "Study":
-        """`verdict` is that of the first layer (None: not ablated), `above` of the second."""
+        """`verdict` is that of the first layer (None: not ablated), `above` of the second.
+
+        `cos2` are those of the position subspaces after 1, 2, .. layers of width 32; empty where
+        the run was not probed.
+        """
         key = {"scheme": scheme, "task": task, "seed": seed}
         self.summary.append(
             {
@@ -66,6 +74,10 @@ class Study:
                             "verdict": found,
                         }
                     )
+        for state, value in enumerate((1.0, *cos2) if cos2 else ()):
+            sizes = {"above_noise": above_noise, "dimensions": dimensions}
+            angle = {"mean_cos2": value, "null": dimensions / 32}
+            self.subspaces.append({**key, "state": state, **sizes, **angle})
         return self
 
     def tables(self) -> Tables:
@@ -73,6 +85,7 @@ class Study:
             "summary": self.summary,
             "curve": self.curve,
             "concentration": self.concentration,
+            "subspaces": self.subspaces,
         }
         return Tables(
             **{

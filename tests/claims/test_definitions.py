@@ -7,9 +7,10 @@ from types import ModuleType
 
 import pytest
 
-from poslens.claims import CLAIMS, accuracy, base, deposit, extrapolation
+from poslens.claims import CLAIMS, accuracy, base, deposit, displaced, extrapolation
 from poslens.experiments import rates
 from poslens.heads import concentration, intervals, set_tables, sets, stopping
+from poslens.probing import probes, subspaces, tables
 
 TEXT = (Path(__file__).parents[2] / "docs" / "definitions.md").read_text("utf-8")
 STATED = {
@@ -29,7 +30,7 @@ def constants(module: ModuleType) -> dict[str, float]:
 
 MODULES = (
     *(intervals, concentration, stopping, sets, set_tables, base, accuracy, deposit, rates),
-    extrapolation,
+    *(extrapolation, displaced, probes, subspaces, tables),
 )
 
 

@@ -82,6 +82,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     main(["ablate", str(path), "--sets"])
     main(["decompose", str(path)])
     main(["lengths", str(path)])
+    main(["probe", str(path), "--sequences", "60"])
     return path
 
 

@@ -48,13 +48,17 @@ def test_processes_do_the_same(capsys: pytest.CaptureFixture[str]) -> None:
         each(FOLDERS, die, jobs=2)
 
 
+CHANGED = ("effects", "lengths", "probes", "subspaces")
+
+
 @pytest.mark.slow
 def test_tables_do_not_depend_on_the_number_of_processes(
     poslens: Callable, run: Path, tmp_path: Path
 ) -> None:
     other = Path(shutil.copytree(run, run.parent / "other"))
-    before = {name: (run / f"{name}.parquet").read_bytes() for name in ("effects", "lengths")}
-    for command in (("ablate", run.parent), ("lengths", run.parent)):
+    before = {name: (run / f"{name}.parquet").read_bytes() for name in CHANGED}
+    probe = ("probe", run.parent, "--sequences", "60")
+    for command in (("ablate", run.parent), ("lengths", run.parent), probe):
         done = poslens(*command, "--jobs", "2")
         assert done.code == 0, done.err
     for folder in (run, other):

@@ -85,6 +85,8 @@ def make_run(folder: Path, scheme: str, task: str, seed: int, early: bool = Fals
     make_ablation(run, scheme, task, accuracy, baseline, rng, early)
     if not early:
         write_table(run, "lengths", length_rows(scheme, accuracy, baseline, rng))
+        write_table(run, "probes", probe_rows(scheme, seed))
+        write_table(run, "subspaces", subspace_rows(scheme, seed))
     write_table(
         run,
         "summary",
@@ -116,6 +118,59 @@ def length_rows(
                 **{"factor": factor, "longest": factor * LONGEST, "accuracy": value},
                 **{"loss": 3 * (1 - value), "sequences": EVALUATED},
                 "reason": reason if lost else "",
+            }
+        )
+    return rows
+
+
+# R^2 of the position in each state: tables from the input on, RoPE after the second layer.
+READ = {
+    **{"sinusoidal": (0.9, 0.86, 0.82, 0.8), "learned": (0.7, 0.66, 0.6, 0.58)},
+    **{"sinusoidal+rope": (0.9, 0.6, 0.4, 0.3), "rope": (0.0, 0.0, 0.2, 0.3)},
+}
+# Mean cos^2 with the input's position subspace, of schemes with a table: displaced with RoPE.
+COS2 = {
+    **{"sinusoidal": (1.0, 0.9, 0.8, 0.7), "learned": (1.0, 0.8, 0.75, 0.72)},
+    "sinusoidal+rope": (1.0, 0.8, 0.45, 0.3),
+}
+
+
+def probe_rows(scheme: str, seed: int) -> list[dict[str, object]]:
+    """Probes of every state beside their shuffled control."""
+    size = {"positions": LONGEST, "fitted": 512, "sequences": 512}
+    rows = []
+    for state, read in enumerate(READ.get(scheme, (0.0,) * (LAYERS + 1))):
+        for target, r2 in (("true", read + 0.01 * seed * read), ("shuffled", -0.0005)):
+            scores = {
+                "r2": (r2, 0.0, 0.004),
+                "error": (LONGEST / 4 * (1 - r2), LONGEST / 4, 0.1),
+                "accuracy": (1 / LONGEST + r2 / 2, 1 / LONGEST, 0.003),
+            }
+            rows += [
+                {
+                    **{**size, "state": state, "target": target, "score": score},
+                    **{"probe": "classes" if score == "accuracy" else "ridge", "value": value},
+                    **{"low": value - half, "high": value + half, "chance": chance},
+                }
+                for score, (value, chance, half) in scores.items()
+            ]
+    return rows
+
+
+def subspace_rows(scheme: str, seed: int) -> list[dict[str, object]]:
+    """The mean by position in every state, and its angles where there is a table."""
+    rows = []
+    for state in range(LAYERS + 1):
+        share = READ.get(scheme, (-0.02,) * (LAYERS + 1))[state] / 10
+        cos2 = COS2[scheme][state] - 0.01 * seed * state if scheme in COS2 else float("nan")
+        rows.append(
+            {
+                **{"state": state, "positions": LONGEST, "width": 64, "fitted": 512},
+                **{"share": share, "share_low": share - 0.002, "share_high": share + 0.002},
+                **{"above_noise": 12, "dimensions": 9 if scheme in COS2 else 0},
+                **{"mean_cos2": cos2, "low": cos2 - 0.02, "high": min(1.0, cos2 + 0.02)},
+                **{"null": 9 / 64 if scheme in COS2 else float("nan"), "sequences": 1024},
+                "reason": "" if scheme in COS2 else "no table",
             }
         )
     return rows

@@ -18,6 +18,7 @@ HOVERED = {
     "#positions-distance-3": {"x": 100, "y": 30},
     "#kept-count-0-0": {"x": 160, "y": 90},
     "#lengths-distance": {"x": 80, "y": 40},
+    "#probe-r2-distance": {"x": 74, "y": 60},
 }
 
 pytestmark = [
@@ -174,6 +175,14 @@ def test_hovering_over_a_curve_tells_the_head_that_was_added(seen: dict[str, Any
 def test_hovering_over_a_length_tells_the_run(seen: dict[str, Any]) -> None:
     expected = rf"[A-Z][\w ,.+]+?(, seed \d)?: {NUMBER} % at 1×|Learned ends at 1× .*34 rows"
     assert re.fullmatch(expected, seen["told"]["#lengths-distance"]), seen["told"]
+
+
+def test_hovering_over_a_probe_tells_the_run_and_its_state(seen: dict[str, Any]) -> None:
+    expected = (
+        rf"[A-Z][\w ,.+]+?(, seed \d)?, (the input|after \d layers?): {NUMBER} "
+        rf"\({NUMBER} to {NUMBER}\)"
+    )
+    assert re.fullmatch(expected, seen["told"]["#probe-r2-distance"]), seen["told"]
 
 
 def test_maps_of_a_run_stand_side_by_side_where_there_is_room(seen: dict[str, Any]) -> None:

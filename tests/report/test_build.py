@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from poslens.claims import CLAIMS
 from poslens.errors import InputError
 from poslens.report import build
 from poslens.report.build import render
@@ -38,6 +39,7 @@ def figures_of(page: str) -> dict[str, Any]:
 
 def test_page_and_figures_are_there(quick: Path, page: str) -> None:
     names = ["accuracy", "curves", "by_distance", "by_count", "heads", "lengths"]
+    names += ["probe_by_layer", "principal_angles"]
     names += ["heads_and_positions_distance", "heads_and_positions_count"]
     expected = {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
     assert {path.name for path in (quick / "figures").iterdir()} == expected
@@ -49,7 +51,7 @@ def test_page_and_figures_are_there(quick: Path, page: str) -> None:
 def test_every_section_is_there(markup: str) -> None:
     for section in (
         *("findings", "claims", "accuracy", "curves", "labels", "heads"),
-        *("concentration", "sets", "lengths", "published", "runs", "reading"),
+        *("concentration", "sets", "lengths", "probing", "published", "runs", "reading"),
     ):
         assert f'<section id="{section}">' in markup
         assert f'href="#{section}"' in markup
@@ -110,10 +112,10 @@ def test_the_numbers_of_the_page_are_those_of_the_tables(
 
 
 def test_verdicts_and_rules_are_told(markup: str) -> None:
-    assert markup.count('<article class="card') == 8
+    assert markup.count('<article class="card') == len(CLAIMS)
     assert "inconclusive, leaning" in markup
     assert "not run" in markup
-    assert markup.count("The rule</summary>") == 8
+    assert markup.count("The rule</summary>") == len(CLAIMS)
 
 
 def test_every_axis_with_data_names_its_unit(page: str) -> None:
@@ -172,6 +174,7 @@ def test_an_early_folder_has_its_maps_and_nothing_new(early: Path) -> None:
     for new in (
         'id="sets"',
         'id="lengths"',
+        'id="probing"',
         'id="published"',
         'class="runs"',
         "Taken away",
@@ -180,7 +183,8 @@ def test_an_early_folder_has_its_maps_and_nothing_new(early: Path) -> None:
         assert new not in page
     assert "All layers, accuracy and loss</summary>" in page
     assert not list((early / "figures").glob("heads_and_*"))
-    assert not (early / "figures" / "lengths.png").exists()
+    for name in ("lengths", "probe_by_layer", "principal_angles"):
+        assert not (early / "figures" / f"{name}.png").exists()
 
 
 def test_tables_of_sets_are_shown_one_by_one(make: Make, tmp_path: Path) -> None:

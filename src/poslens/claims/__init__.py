@@ -3,10 +3,11 @@
 from poslens.claims.accuracy import C1, C2, C3, C6_1, C6_2
 from poslens.claims.base import Claim, Verdict
 from poslens.claims.deposit import C4, C5, C7
+from poslens.claims.displaced import C8
 from poslens.claims.export import LEDGER, ledger_rows
 from poslens.results import Tables
 
-CLAIMS = (C1, C2, C3, C4, C5, C6_1, C6_2, C7)
+CLAIMS = (C1, C2, C3, C4, C5, C6_1, C6_2, C7, C8)
 
 __all__ = ["CLAIMS", "LEDGER", "Claim", "Verdict", "ledger", "ledger_rows"]
 

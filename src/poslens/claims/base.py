@@ -45,15 +45,16 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True)
 class Runs:
-    """All runs of one seed: rows of the table SUMMARY, and of CONCENTRATION by target and layer.
+    """All runs of one seed: rows of the tables SUMMARY, CONCENTRATION and SUBSPACES.
 
-    Of CONCENTRATION those of `EDITS`, on accuracy.
+    Of CONCENTRATION those of `EDITS`, on accuracy, by target and layer; of SUBSPACES by state.
     """
 
     summary: dict[Cell, Row] = field(default_factory=dict)
     layers: dict[str, dict[Cell, list[Row]]] = field(
         default_factory=lambda: {target: {} for target in EDITS}
     )
+    subspaces: dict[Cell, list[Row]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ class Verdict:
 class Claim:
     """A statement of the study with the rule that judges it.
 
-    `cells` are the runs needed; `ablated` are the targets of edits their heads must have seen.
+    `cells` are the runs needed; `ablated` are the targets of edits their heads must have seen, and
+    `probed` says whether their residual streams must have been probed.
     `judge` applies the rule to the runs of one seed. `statistic` says what is compared, `rule` how.
     """
 
@@ -126,13 +128,14 @@ class Claim:
     cells: tuple[Cell, ...]
     judge: Callable[[Runs], Judgement]
     ablated: tuple[str, ...] = ()
+    probed: bool = False
 
     def verdict(self, tables: Tables) -> Verdict:
         """Judge every seed that has all the runs needed, and join the seeds to a verdict."""
         by_seed = runs_by_seed(tables)
         missing = [cell for cell in self.cells if not self._seeds(cell, by_seed)]
         if missing:
-            what = "ablated runs" if self.ablated else "runs"
+            what = "ablated runs" if self.ablated else "probed runs" if self.probed else "runs"
             names = listed(cell.words for cell in missing)
             return self._state("not run", "", f"There are no {what} of {names}.")
         paired = set.intersection(*(self._seeds(cell, by_seed) for cell in self.cells))
@@ -163,7 +166,9 @@ class Claim:
         return {
             seed
             for seed, runs in by_seed.items()
-            if cell in runs.summary and all(cell in runs.layers[target] for target in self.ablated)
+            if cell in runs.summary
+            and all(cell in runs.layers[target] for target in self.ablated)
+            and (cell in runs.subspaces or not self.probed)
         }
 
     def _state(
@@ -262,6 +267,9 @@ def runs_by_seed(tables: Tables) -> dict[int, Runs]:
         for row in by_layer.filter(target=target, method=method).iter_rows(named=True):
             layers = by_seed.setdefault(row["seed"], Runs()).layers[target]
             layers.setdefault(Cell(row["scheme"], row["task"]), []).append(row)
+    for row in tables.subspaces.sort("state").iter_rows(named=True):
+        subspaces = by_seed.setdefault(row["seed"], Runs()).subspaces
+        subspaces.setdefault(Cell(row["scheme"], row["task"]), []).append(row)
     return by_seed
 
 

@@ -11,6 +11,7 @@ COMMANDS = {
     "train": "train one scheme on one task into a run folder",
     "ablate": "measure what each head of trained runs is worth",
     "lengths": "try trained runs on longer sequences than those of their training",
+    "probe": "find where position can be read in the residual stream",
     "decompose": "split attention logits into named terms of position and content",
     "check": "judge positional-encoding code: is it right, and what is it",
     "claims": "register predictions of your own before a run, and score them",

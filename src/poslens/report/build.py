@@ -28,6 +28,7 @@ from poslens.report.markdown import summary_page
 from poslens.report.page import fill, refuse_without_permission, source, write
 from poslens.report.pairs import Comparison, Pair, comparison
 from poslens.report.panels import Panel
+from poslens.report.probing import probing_part
 from poslens.report.provenance import facts, missing, profile, read_provenance
 from poslens.report.published import (
     difference_listing,
@@ -114,6 +115,7 @@ def render(tables: Tables, folder: Path, figures: list[str]) -> str:
         metrics=metrics_of(tables),
         sets=_sets(tables),
         lengths=[length_part(tables, task) for task in tasks_of(tables.lengths)],
+        probing=[probing_part(tables, task) for task in tasks_of(tables.probes)],
         published=_published(tables),
         runs=[(task_title(task), run_listing(tables, found, task)) for task in tasks_of(summary)],
         even=summary.n_unique(["task", "budget"]) == summary.n_unique("task"),

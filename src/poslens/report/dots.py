@@ -7,6 +7,7 @@ from statistics import fmean
 from poslens.claims import Verdict
 from poslens.claims.accuracy import FAILING, KEPT
 from poslens.claims.deposit import LARGEST
+from poslens.claims.displaced import DISPLACED
 from poslens.report.style import number
 
 LEAST_SPAN = 2  # tenths
@@ -78,6 +79,8 @@ def threshold(verdict: Verdict, name: str) -> tuple[float, str]:
         return LARGEST, f"Line: at least {LARGEST:.2f}"
     if verdict.claim.startswith("C6") and name == "share kept":
         return KEPT, f"Line: at least {KEPT:.2f}"
+    if verdict.claim == "C8":
+        return DISPLACED, f"Line: {DISPLACED:.2f}"
     if verdict.claim == "C2" and name != BASELINE:
         baseline = fmean(result.numbers[BASELINE] for result in verdict.seeds)
         return baseline + FAILING, f"Line: at most baseline + {FAILING:.2f}"

@@ -18,6 +18,7 @@ from poslens.report.curves import draw_curves
 from poslens.report.effects import MAIN, absent, all_limits, effect_frame, sizes
 from poslens.report.heads import draw_heads, head_ticks
 from poslens.report.lengths import draw_lengths
+from poslens.report.probing import ANGLE, NAMED, READ, Measure, draw_probing, measure_frame
 from poslens.report.style import INK, RULE, SOFT, short_title, task_rank, task_title, tasks_of
 from poslens.results import Tables
 
@@ -63,6 +64,10 @@ def drawings(tables: Tables) -> dict[str, Callable[[], Figure]]:
         found[f"heads_and_positions_{task}"] = partial(_positions, tables, task)
     if not tables.lengths.is_empty():
         found["lengths"] = partial(_lengths, tables)
+    if not tables.probes.is_empty():
+        found["probe_by_layer"] = partial(_probing, tables, [READ, NAMED])
+    if any(not measure_frame(tables, it, ANGLE).is_empty() for it in tasks_of(tables.subspaces)):
+        found["principal_angles"] = partial(_probing, tables, [ANGLE])
     return found
 
 
@@ -101,6 +106,23 @@ def _by_task(tables: Tables, tasks: list[str], draw: Callable[[Axes, Tables, str
     figure = Figure(figsize=(5.6 * len(tasks), 4.3), layout="constrained")
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
         draw(axes, tables, task)
+        axes.set_title(task_title(task), pad=8)
+    return figure
+
+
+def _probing(tables: Tables, measures: list[Measure]) -> Figure:
+    """Rows are measures, columns the tasks that have them."""
+    tasks = [
+        it
+        for it in tasks_of(tables.probes)
+        if not measure_frame(tables, it, measures[0]).is_empty()
+    ]
+    figure = Figure(figsize=(5.6 * len(tasks), 0.4 + 3.9 * len(measures)), layout="constrained")
+    grid = figure.subplots(len(measures), len(tasks), squeeze=False)
+    for row, measure in zip(grid, measures, strict=True):
+        for axes, task in zip(row, tasks, strict=True):
+            draw_probing(axes, tables, task, measure)
+    for axes, task in zip(grid[0], tasks, strict=True):
         axes.set_title(task_title(task), pad=8)
     return figure
 

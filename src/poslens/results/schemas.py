@@ -176,6 +176,38 @@ SPECTRA: Schema = {
     "nuclear_contracted": pl.Float64,
     "none_grew": pl.Float64,  # share of sequences in which no unitarily invariant norm grew
 }
+# One row per state of the residual stream, target and score: how well position is read from it.
+PROBES: Schema = {
+    "state": pl.Int64,  # layers passed: 0 is what enters the first layer
+    "probe": pl.String,  # "ridge" regression, or "classes", a linear discriminant of positions
+    "target": pl.String,  # "true" positions, or the control: "shuffled" within each sequence
+    "score": pl.String,  # ridge: "r2", "error" (mean absolute, words); classes: "accuracy"
+    "value": pl.Float64,  # on sequences not fitted on
+    "low": pl.Float64,  # 95 % interval over sequences
+    "high": pl.Float64,
+    "chance": pl.Float64,  # of the best constant answer
+    "positions": pl.Int64,
+    "fitted": pl.Int64,  # sequences fitted on
+    "sequences": pl.Int64,  # sequences scored
+}
+# One row per state: the mean by position p_t, and its subspace beside that of the input.
+SUBSPACES: Schema = {
+    "state": pl.Int64,
+    "positions": pl.Int64,
+    "width": pl.Int64,  # of the residual stream
+    "share": pl.Float64,  # of the stream's variance that p_t explains, on other sequences
+    "share_low": pl.Float64,  # 95 % interval over sequences
+    "share_high": pl.Float64,
+    "fitted": pl.Int64,  # sequences that this share's p_t is fitted on
+    "above_noise": pl.Int64,  # components of p_t with more variance than noise has
+    "dimensions": pl.Int64,  # of the position subspace, fixed at the input; 0 without a table
+    "mean_cos2": pl.Float64,  # of principal angles with the input's subspace; NaN without a table
+    "low": pl.Float64,  # 95 % jackknife interval over blocks of sequences
+    "high": pl.Float64,
+    "null": pl.Float64,  # its mean for a random subspace: dimensions / width
+    "reason": pl.String,  # why there is no subspace to compare with, or empty
+    "sequences": pl.Int64,  # behind components and angles
+}
 
 RUN_TABLES: dict[str, Schema] = {
     "summary": SUMMARY,
@@ -191,6 +223,8 @@ RUN_TABLES: dict[str, Schema] = {
     "covariances": COVARIANCES,
     "symbols": SYMBOLS,
     "spectra": SPECTRA,
+    "probes": PROBES,
+    "subspaces": SUBSPACES,
 }
 KEY: Schema = {"scheme": pl.String, "task": pl.String, "seed": pl.Int64}
 
@@ -212,3 +246,5 @@ class Tables:
     covariances: pl.DataFrame
     symbols: pl.DataFrame
     spectra: pl.DataFrame
+    probes: pl.DataFrame
+    subspaces: pl.DataFrame

@@ -92,6 +92,14 @@ class Task(ABC):
         raise InputError(f"the task {self.name!r} does not say how its sequences are lengthened")
 
     @property
+    def filler_words(self) -> range:
+        """The words that say nothing of the answer; all there are where a task names none.
+
+        Analyses that want sequences of no content draw from these.
+        """
+        return range(PAD + 1, self.embeddings)
+
+    @property
     def chance(self) -> float:
         """Accuracy of the best constant answer."""
         return 1.0 / self.classes

@@ -71,9 +71,14 @@ class Count(Task):
         tokens_BL = torch.where(ranks_BL < labels_B[:, None], triggers_BL, fillers_BL)
         return Batch(tokens_BL, torch.full((size,), sizes.length), labels_B)
 
+    @property
+    def filler_words(self) -> range:
+        """All but the triggers."""
+        return range(self.settings.triggers + 1, self.embeddings)
+
     def lengthen(self, batch: Batch, extra: int, generator: torch.Generator) -> Batch:
         """Fillers before and after, as many on either side as chance will have it."""
-        return surround(batch, extra, self.settings.triggers + 1, self.settings.words, generator)
+        return surround(batch, extra, self.filler_words, generator)
 
     def baseline(self) -> Bound:
         """Chance: all sequences are equally long."""

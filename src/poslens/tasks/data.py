@@ -28,6 +28,7 @@ def generator_for(seed: int, purpose: str, step: int = 0) -> torch.Generator:
     Purposes in use: "train", "order" (of a fixed set), "initialisation", "dropout", "validate"
     (learning curves), "evaluate" (final numbers and effects), "ceiling", "data" (`poslens data`),
     "reference", "donors-.." and "positions-.." (what edits replace from), "decompose", "lengthen",
+    "probe", "probe-shuffle" (permuted positions) "probe-noise" and
     "seeds" (`poslens theory`).
     """
     digest = hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=4).digest()

@@ -105,9 +105,14 @@ class Distance(Task):
         first = SECOND_TRIGGER + 1 if clean else 1
         return draw_words(rows, length, first, self.settings.words, clean, generator)
 
+    @property
+    def filler_words(self) -> range:
+        """All but the two triggers."""
+        return range(SECOND_TRIGGER + 1, self.embeddings)
+
     def lengthen(self, batch: Batch, extra: int, generator: torch.Generator) -> Batch:
         """Fillers before and after, as many on either side as chance will have it."""
-        return surround(batch, extra, SECOND_TRIGGER + 1, self.settings.words, generator)
+        return surround(batch, extra, self.filler_words, generator)
 
     def baseline(self) -> Bound:
         """Exact, over all (before, between, after).

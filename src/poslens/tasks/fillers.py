@@ -39,21 +39,21 @@ def draw_words(
     return first + keys.topk(length, dim=1).indices
 
 
-def surround(batch: Batch, extra: int, first: int, last: int, generator: torch.Generator) -> Batch:
-    """Each sequence with `extra` words from `first` to `last` around it, drawn with replacement.
+def surround(batch: Batch, extra: int, words: range, generator: torch.Generator) -> Batch:
+    """Each sequence with `extra` of `words` around it, drawn with replacement.
 
     How many of them stand before it is uniform from 0 to `extra`. Raises InputError for a negative
     number, and where there is no such word.
     """
     require_whole("number of extra words", extra, least=0)
-    if first > last:
+    if not words:
         raise InputError(
             "sequences cannot be lengthened: the vocabulary has no word that says "
             "nothing; use more words"
         )
     size, longest = batch.tokens_BL.shape
     before_B1 = torch.randint(0, extra + 1, (size, 1), generator=generator)
-    fillers_BL = draw_words(size, longest + extra, first, last, True, generator)
+    fillers_BL = draw_words(size, longest + extra, words[0], words[-1], True, generator)
     steps_L = torch.arange(longest + extra)
     old_BL = steps_L - before_B1
     inside_BL = (old_BL >= 0) & (old_BL < batch.lengths_B[:, None])

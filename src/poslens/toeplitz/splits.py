@@ -110,13 +110,7 @@ class MeanSplit:
 
     @classmethod
     def fit(cls, model: Transformer, state: State) -> "MeanSplit":
-        x_BLE, real_BL = attention_input(model, state), real_tokens(state)
-        counts_L = real_BL.sum(0)
-        sums_LE = torch.einsum("ble,bl->le", x_BLE, real_BL.to(x_BLE.dtype)).double()
-        mean_E = sums_LE.sum(0) / counts_L.sum()
-        position_LE = sums_LE / counts_L.clamp_min(1)[:, None] - mean_E
-        position_LE[counts_L == 0] = 0
-        return cls(state.layer, mean_E.to(x_BLE.dtype), position_LE.to(x_BLE.dtype), counts_L)
+        return cls(state.layer, *position_means(attention_input(model, state), real_tokens(state)))
 
     def parts(self, model: Transformer, state: State) -> Parts:
         """Raises InputError for a real token at a position that the split has not seen."""
@@ -142,10 +136,38 @@ class MeanSplit:
         noise.
         """
         _, content_BLE, position_BLE = self.parts(model, state)
-        real_BL = real_tokens(state)
-        left = content_BLE[real_BL].double().square().sum()
-        whole = (content_BLE + position_BLE)[real_BL].double().square().sum()
-        return (1 - left / whole).item()
+        left_B, whole_B = squares(content_BLE, position_BLE, real_tokens(state))
+        return (1 - left_B.sum() / whole_B.sum()).item()
+
+
+class PositionMeans(NamedTuple):
+    """Grand mean (E,), p_t (L, E), and how many sequences each p_t is the mean of (L,)."""
+
+    mean_E: Tensor
+    position_LE: Tensor
+    counts_L: Tensor
+
+
+def position_means(x_BLE: Tensor, real_BL: Tensor) -> PositionMeans:
+    """Grand mean of x over real tokens, and p_t = mean over sequences of x_t minus it.
+
+    p_t is 0 where no sequence has a token. Sums are in float64.
+    """
+    counts_L = real_BL.sum(0)
+    sums_LE = torch.einsum("ble,bl->le", x_BLE, real_BL.to(x_BLE.dtype)).double()
+    mean_E = sums_LE.sum(0) / counts_L.sum()
+    position_LE = sums_LE / counts_L.clamp_min(1)[:, None] - mean_E
+    position_LE[counts_L == 0] = 0
+    return PositionMeans(mean_E.to(x_BLE.dtype), position_LE.to(x_BLE.dtype), counts_L)
+
+
+def squares(content_BLE: Tensor, position_BLE: Tensor, real_BL: Tensor) -> tuple[Tensor, Tensor]:
+    """Over each sequence's real tokens ||content||^2, and ||content + position||^2; (B,) each."""
+    left_BL, whole_BL = (
+        x_BLE.double().square().sum(-1) * real_BL
+        for x_BLE in (content_BLE, content_BLE + position_BLE)
+    )
+    return left_BL.sum(-1), whole_BL.sum(-1)
 
 
 SPLITS: dict[SplitName, type[EmbeddingSplit] | type[MeanSplit]] = {
