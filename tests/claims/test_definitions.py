@@ -11,6 +11,7 @@ from poslens.claims import CLAIMS, accuracy, base, deposit, displaced, extrapola
 from poslens.experiments import rates
 from poslens.heads import concentration, intervals, set_tables, sets, stopping
 from poslens.probing import probes, subspaces, tables
+from poslens.theory import falls
 
 TEXT = (Path(__file__).parents[2] / "docs" / "definitions.md").read_text("utf-8")
 STATED = {
@@ -30,7 +31,7 @@ def constants(module: ModuleType) -> dict[str, float]:
 
 MODULES = (
     *(intervals, concentration, stopping, sets, set_tables, base, accuracy, deposit, rates),
-    *(extrapolation, displaced, probes, subspaces, tables),
+    *(extrapolation, displaced, probes, subspaces, tables, falls),
 )
 
 

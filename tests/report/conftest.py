@@ -87,6 +87,9 @@ def make_run(folder: Path, scheme: str, task: str, seed: int, early: bool = Fals
         write_table(run, "lengths", length_rows(scheme, accuracy, baseline, rng))
         write_table(run, "probes", probe_rows(scheme, seed))
         write_table(run, "subspaces", subspace_rows(scheme, seed))
+        mechanism, falls = mechanism_rows(scheme, rng)
+        write_table(run, "mechanism", mechanism)
+        write_table(run, "falls", falls)
     write_table(
         run,
         "summary",
@@ -121,6 +124,36 @@ def length_rows(
             }
         )
     return rows
+
+
+def mechanism_rows(
+    scheme: str, rng: np.random.Generator
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Heads lowered by degrees: head 0 of layer 0 costs most, and its mass falls as it goes."""
+    mechanism, falls = [], []
+    targets = ("head",) if scheme == "nope" else ("head", "position")
+    for target in targets:
+        for layer in range(LAYERS):
+            for head in range(HEADS):
+                place = {"layer": layer, "head": head, "target": target}
+                cost = 0.6 if layer == head == 0 else 0.02 * float(rng.random())
+                own, above = float(rng.random()), float("nan") if layer == LAYERS - 1 else 0.3
+                for gain in (1.0, 0.75, 0.5, 0.25, 0.0):
+                    kept = own * (gain if target == "position" else 1)
+                    mechanism.append(
+                        {
+                            **{**place, "gain": gain, "accuracy": 0.9 - cost * (1 - gain)},
+                            **{"own_mass": kept, "above_mass": above, "sequences": 512},
+                        }
+                    )
+                falls.append(
+                    {
+                        **{**place, "mass": "own" if target == "position" else "above"},
+                        **{"accuracy_half": 0.5, "mass_half": 0.5, "difference": 0.0},
+                        **{"low": -0.1, "high": 0.1, "verdict": "together"},
+                    }
+                )
+    return mechanism, falls
 
 
 # R^2 of the position in each state: tables from the input on, RoPE after the second layer.

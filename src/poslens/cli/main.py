@@ -16,6 +16,7 @@ COMMANDS = {
     "check": "judge positional-encoding code: is it right, and what is it",
     "claims": "register predictions of your own before a run, and score them",
     "corrections": "judge the claims with one oddity of the study's code at a time",
+    "mechanism": "whether attention goes where the task needs it, and what falls first",
     "interventions": "does the leading head stay when something is done to it?",
     "report": "rebuild the report of a folder from its result files",
     "collect": "keep the results of many runs as a few small files",

@@ -25,6 +25,7 @@ from poslens.report.improving import still_rising
 from poslens.report.kept import Curves, kept_curves
 from poslens.report.listings import Listing, run_listing
 from poslens.report.markdown import summary_page
+from poslens.report.mechanism import mechanism_part
 from poslens.report.page import fill, refuse_without_permission, source, write
 from poslens.report.pairs import Comparison, Pair, comparison
 from poslens.report.panels import Panel
@@ -115,6 +116,7 @@ def render(tables: Tables, folder: Path, figures: list[str]) -> str:
         metrics=metrics_of(tables),
         sets=_sets(tables),
         lengths=[length_part(tables, task) for task in tasks_of(tables.lengths)],
+        mechanism=[mechanism_part(tables, task) for task in tasks_of(tables.mechanism)],
         probing=[probing_part(tables, task) for task in tasks_of(tables.probes)],
         published=_published(tables),
         runs=[(task_title(task), run_listing(tables, found, task)) for task in tasks_of(summary)],

@@ -208,6 +208,30 @@ SUBSPACES: Schema = {
     "reason": pl.String,  # why there is no subspace to compare with, or empty
     "sequences": pl.Int64,  # behind components and angles
 }
+# One row per head, target and gain: accuracy, and attention from needed words to the others.
+MECHANISM: Schema = {
+    "layer": pl.Int64,
+    "head": pl.Int64,
+    "target": pl.String,  # "head": its output is scaled; "position": its positional gain is lowered
+    "gain": pl.Float64,  # 1: as trained; 0: taken away
+    "accuracy": pl.Float64,
+    "own_mass": pl.Float64,  # of the head: weight on other needed words, a share
+    "above_mass": pl.Float64,  # mean over heads of the layers above; NaN in the top layer
+    "sequences": pl.Int64,
+}
+# One row per head and target: whether accuracy or attention mass has lost half first.
+FALLS: Schema = {
+    "layer": pl.Int64,
+    "head": pl.Int64,
+    "target": pl.String,
+    "mass": pl.String,  # "own" or "above": which is compared
+    "accuracy_half": pl.Float64,  # gain at which half of its fall has happened; NaN: no fall
+    "mass_half": pl.Float64,
+    "difference": pl.Float64,  # mass_half - accuracy_half: above 0 where the mass falls first
+    "low": pl.Float64,  # 95 % interval
+    "high": pl.Float64,
+    "verdict": pl.String,  # mass, accuracy, together, only mass, only accuracy, neither
+}
 
 RUN_TABLES: dict[str, Schema] = {
     "summary": SUMMARY,
@@ -225,6 +249,8 @@ RUN_TABLES: dict[str, Schema] = {
     "spectra": SPECTRA,
     "probes": PROBES,
     "subspaces": SUBSPACES,
+    "mechanism": MECHANISM,
+    "falls": FALLS,
 }
 KEY: Schema = {"scheme": pl.String, "task": pl.String, "seed": pl.Int64}
 
@@ -248,3 +274,5 @@ class Tables:
     spectra: pl.DataFrame
     probes: pl.DataFrame
     subspaces: pl.DataFrame
+    mechanism: pl.DataFrame
+    falls: pl.DataFrame
