@@ -96,7 +96,10 @@ def test_a_sentence_for_each_claim_that_changes(rows: list[list[Judged]]) -> Non
     (c4,) = (it for it in sentences if it.startswith("C4 ("))
     assert re.search(r"under memory and published\.$", c4)
     assert "as standard" in c4
-    assert sentences[-1] == "Not run as standard, so nothing to compare: C6 (k = 1) and C6 (k = 2)."
+    assert (
+        sentences[-1]
+        == "Not run as standard, so nothing to compare: C6 (k = 1), C6 (k = 2) and C8."
+    )
 
 
 def test_how_sure_a_verdict_is_counts_apart(corrections: list[Correction]) -> None:
