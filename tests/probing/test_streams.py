@@ -1,14 +1,16 @@
 """Sequences without content, and the residual stream in every state."""
 
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 import torch
 
 from poslens.errors import InputError
-from poslens.model import TransformerSites
+from poslens.model import State, TransformerSites
+from poslens.model.sites import Sites
 from poslens.probing import filler_sequences, residual_streams, streams
-from poslens.tasks import Count, Distance
+from poslens.tasks import Batch, Count, Distance
 from poslens.tasks.count import CountSettings
 from poslens.tasks.distance import DistanceSettings
 
@@ -70,3 +72,27 @@ def test_a_task_without_fillers_is_refused() -> None:
     bare = Distance(DistanceSettings(between=1, aside=1, words=2, fillers="published"))
     with pytest.raises(InputError, match="the vocabulary of this distance task has no fillers"):
         filler_sequences(bare, 20)
+
+
+class Steps:
+    """The least that can be probed: each layer writes one more along the first channel."""
+
+    layers = 2
+
+    def enter(self, batch: Batch, layer: int = 0) -> State:
+        x_BLE = torch.zeros(*batch.tokens_BL.shape, 3)
+        return State(layer, x_BLE, None, batch.lengths_B)
+
+    def heads(self, state: State) -> torch.Tensor:
+        return torch.ones(len(state.x_BLE), 1, state.x_BLE.shape[1], 1)
+
+    def write(self, state: State, outputs_BHLD: torch.Tensor) -> torch.Tensor:
+        return outputs_BHLD.squeeze(1) * torch.tensor([1.0, 0.0, 0.0])
+
+    def advance(self, state: State, update_BLE: torch.Tensor) -> State:
+        return State(state.layer + 1, state.x_BLE + update_BLE, None, state.lengths_B)
+
+
+def test_whatever_implements_the_seam_can_be_probed(task: Distance) -> None:
+    states = list(residual_streams(cast(Sites, Steps()), filler_sequences(task, 5)))
+    assert [state[4, 13].tolist() for state in states] == [[0, 0, 0], [1, 0, 0], [2, 0, 0]]

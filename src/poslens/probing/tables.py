@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 from poslens.encodings.base import doors
 from poslens.errors import InputError
 from poslens.model import TransformerSites
@@ -28,7 +30,9 @@ def probe_run(folder: Path, sequences: int = SEQUENCES, device: str = "cpu") -> 
     """
     sites, batch = prepare(folder, sequences, device)
     table = "table" in doors(sites.model.encoding)
-    probes, subspaces = measure(sites, batch, table)
+    # torch's own threads are the caller's to set; those of numpy's and scipy's libraries are not.
+    with threadpool_limits(1, user_api="blas"):
+        probes, subspaces = measure(sites, batch, table)
     write_table(folder, "probes", probes)
     write_table(folder, "subspaces", subspaces)
 

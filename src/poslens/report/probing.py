@@ -199,7 +199,7 @@ def _add_mark(figure: Any, mark: Mark, measure: Measure) -> None:
         xshift=4,
         y=unit * mark.edge,
         yanchor="bottom" if mark.above else "top",
-        yshift=2 if mark.above else -4,
+        yshift=2 if mark.above else -7,
         showarrow=False,
         font={"size": 11, "color": SOFT},
     )
@@ -279,7 +279,7 @@ def draw_probing(axes: matplotlib.axes.Axes, tables: Tables, task: str, measure:
         axes.annotate(
             mark.words,
             (ends[0], unit * mark.edge),
-            xytext=(4, 2 if mark.above else -4),
+            xytext=(4, 2 if mark.above else -5),
             textcoords="offset points",
             va="bottom" if mark.above else "top",
             color=SOFT,
