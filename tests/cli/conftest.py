@@ -83,6 +83,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     main(["decompose", str(path)])
     main(["lengths", str(path)])
     main(["probe", str(path), "--sequences", "60"])
+    main(["mechanism", str(path), "--sequences", "32"])
     return path
 
 

@@ -23,6 +23,7 @@ def test_the_heads_that_cost_most_are_told(poslens: Callable, run: Path) -> None
 def test_nothing_is_written_where_one_run_is_refused(poslens: Callable, run: Path) -> None:
     other = Path(shutil.copytree(run, run.parent / "rope-distance-seed1"))
     (other / "summary.parquet").unlink()
+    (run / "mechanism.parquet").unlink()
     assert "holds no finished run" in poslens("mechanism", run.parent).line
     assert not (run / "mechanism.parquet").exists()
     assert "use 2 or more" in poslens("mechanism", run, "--sequences", "1").line

@@ -31,9 +31,7 @@ def resolved(monkeypatch: pytest.MonkeyPatch, poslens: Callable) -> Callable[...
     """The profile that a command line asks for, without running it."""
     asked: list[Any] = []
 
-    def fake(
-        profile: Profile, folder: Path, jobs: int, device: str, rates: Rates, watch: object
-    ) -> None:
+    def fake(profile: Profile, folder: Path, jobs: int, **rest: object) -> None:
         asked.append((profile, folder, jobs))
         raise InputError("enough")
 

@@ -1,9 +1,9 @@
 """`poslens corrections`: which oddity of the study's code makes which of its claims."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from poslens.cli.engine import Engine, engine
+from poslens.cli.engine import Workers, engine
 from poslens.cli.options import parse, print_json
 from poslens.cli.progress import Bars
 from poslens.experiments.corrections import run_corrections
@@ -39,14 +39,7 @@ class Corrections:
     """Folder of the experiments."""
     rates: Path = COMMITTED
     """Table of tuned learning rates, made by 'poslens tune'."""
-    jobs: int | None = None
-    """Worker processes, one thread each [default: one a core]."""
-    engine: Engine = "local"
-    """local (processes here) or ray (a cluster; same results)."""
-    address: str | None = None
-    """Ray cluster: host:port, ray://host:port or auto [default: RAY_ADDRESS, else started here]."""
-    device: str = "cpu"
-    """cpu or cuda."""
+    workers: Workers = field(default_factory=Workers)
     json: bool = False
     """Print the table as JSON."""
 
@@ -56,10 +49,10 @@ def run(arguments: list[str]) -> None:
     profile = select(profile_named(command.profile), command.schemes, command.tasks, command.seeds)
     rates = Rates(command.rates)
     with (
-        engine(command.engine, command.address, command.jobs) as (jobs, chosen),
+        engine(command.workers) as chosen,
         Bars() as bars,
     ):
-        run_corrections(profile, command.out, jobs, command.device, rates, bars, **chosen)
+        run_corrections(profile, command.out, rates=rates, watch=bars, **chosen)
 
     from poslens.claims import CLAIMS
     from poslens.claims.corrections import matrix, read_corrections

@@ -1,9 +1,9 @@
 """`poslens interventions`: does the leading head stay when something is done to it?"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from poslens.cli.engine import Engine, engine
+from poslens.cli.engine import Workers, engine
 from poslens.cli.options import parse, print_json
 from poslens.cli.progress import Bars
 from poslens.experiments.interventions import run_interventions
@@ -29,14 +29,7 @@ class Interventions:
     """Folder of the experiments."""
     rates: Path = COMMITTED
     """Table of tuned learning rates, made by 'poslens tune'."""
-    jobs: int | None = None
-    """Worker processes, one thread each [default: one a core]."""
-    engine: Engine = "local"
-    """local (processes here) or ray (a cluster; same results)."""
-    address: str | None = None
-    """Ray cluster: host:port, ray://host:port or auto [default: RAY_ADDRESS, else started here]."""
-    device: str = "cpu"
-    """cpu or cuda."""
+    workers: Workers = field(default_factory=Workers)
     json: bool = False
     """Print the table as JSON."""
 
@@ -46,10 +39,10 @@ def run(arguments: list[str]) -> None:
     profile = select(profile_named(command.profile), seeds=command.seeds)
     rates = Rates(command.rates)
     with (
-        engine(command.engine, command.address, command.jobs) as (jobs, chosen),
+        engine(command.workers) as chosen,
         Bars() as bars,
     ):
-        run_interventions(profile, command.out, jobs, command.device, rates, bars, **chosen)
+        run_interventions(profile, command.out, rates=rates, watch=bars, **chosen)
 
     from poslens.claims.interventions import outcomes, read_interventions
     from poslens.training.folder import write_text

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from poslens.cli.engine import Engine, engine
+from poslens.cli.engine import Workers, engine
 from poslens.cli.options import before_the_rest, override, parse, print_json, read_file
 from poslens.cli.progress import Bars
 from poslens.experiments.profiles import Profile, profile_named, select
@@ -59,14 +59,7 @@ class Reproduce:
     """Collected results ('poslens collect') whose runs are not trained again."""
     rates: Path = COMMITTED
     """Table of tuned learning rates, made by 'poslens tune'."""
-    jobs: int | None = None
-    """Worker processes, one thread each [default: one a core]; results do not depend on it."""
-    engine: Engine = "local"
-    """local (processes here) or ray (a cluster; same results)."""
-    address: str | None = None
-    """Ray cluster: host:port, ray://host:port or auto [default: RAY_ADDRESS, else started here]."""
-    device: str = "cpu"
-    """cpu or cuda."""
+    workers: Workers = field(default_factory=Workers)
     json: bool = False
     """Print the ledger as JSON."""
 
@@ -83,12 +76,10 @@ def run(arguments: list[str]) -> None:
     folder = command.out or Path("runs") / profile.name
     rates = Rates(command.rates)
     with (
-        engine(command.engine, command.address, command.jobs) as (jobs, chosen),
+        engine(command.workers) as chosen,
         Bars() as bars,
     ):
-        cells = reproduce(
-            profile, folder, jobs, command.device, rates, bars, kept=command.kept, **chosen
-        )
+        cells = reproduce(profile, folder, rates=rates, watch=bars, kept=command.kept, **chosen)
     if not cells:
         print(f"{command.kept} has every run that was asked for", file=sys.stderr)
         return

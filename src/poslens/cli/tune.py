@@ -1,9 +1,9 @@
 """`poslens tune`: the learning rate of every scheme and task, over one grid."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from poslens.cli.engine import Engine, engine
+from poslens.cli.engine import Workers, engine
 from poslens.cli.options import parse, print_json
 from poslens.cli.progress import Bars
 from poslens.experiments.profiles import profile_named, select
@@ -28,14 +28,7 @@ class Tune:
     """smoke, quick, standard or paper."""
     out: Path = Path("runs/tune")
     """Folder of runs; the same command continues it."""
-    jobs: int | None = None
-    """Worker processes, one thread each [default: one a core]."""
-    engine: Engine = "local"
-    """local (processes here) or ray (a cluster; same results)."""
-    address: str | None = None
-    """Ray cluster: host:port, ray://host:port or auto [default: RAY_ADDRESS, else started here]."""
-    device: str = "cpu"
-    """cpu or cuda."""
+    workers: Workers = field(default_factory=Workers)
     json: bool = False
     """Print the table as JSON."""
 
@@ -44,10 +37,10 @@ def run(arguments: list[str]) -> None:
     command = parse(Tune, arguments, "tune")
     profile = select(profile_named(command.profile), command.schemes, command.tasks)
     with (
-        engine(command.engine, command.address, command.jobs) as (jobs, chosen),
+        engine(command.workers) as chosen,
         Bars() as bars,
     ):
-        rates = tune(profile, command.out, jobs, command.device, bars, **chosen)
+        rates = tune(profile, command.out, watch=bars, **chosen)
     if command.json:
         print_json(rates.table.to_dicts())
         return
