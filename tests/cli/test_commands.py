@@ -215,6 +215,9 @@ def test_interventions_are_told_and_kept(poslens: Callable, in_process: list[str
     ]
     rows = json.loads(poslens(*asked, "--json").out)
     assert len(in_process) == 6  # kept
+    Path("i.toml").write_text('profile = "smoke"\nseeds = [3]\n[model]\nheads = 2\n')
+    line = poslens("interventions", "--config", "i.toml", "--out", "i").line
+    assert "model.heads is 4 there, 2 here" in line
     assert pl.read_csv(path)["leader"].to_list() == [row["leader"] for row in rows]
 
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from poslens.cli.engine import Workers, engine
-from poslens.cli.options import parse, print_json
+from poslens.cli.options import before_the_rest, parse, print_json, read_file
 from poslens.cli.progress import Bars
+from poslens.cli.reproduce import StudyFile, from_file
 from poslens.experiments.interventions import run_interventions
 from poslens.experiments.profiles import profile_named, select
 from poslens.experiments.rates import COMMITTED, Rates
@@ -25,6 +26,8 @@ class Interventions:
     """smoke, small, quick, standard or paper: sizes and budget."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """These seeds; each chooses heads by its own control run."""
+    config: Path | None = None
+    """TOML file with any of: profile, seeds, [tasks.distance], [model], [training]."""
     out: Path = Path("runs/interventions")
     """Folder of the experiments."""
     rates: Path = COMMITTED
@@ -35,8 +38,12 @@ class Interventions:
 
 
 def run(arguments: list[str]) -> None:
-    command = parse(Interventions, arguments, "interventions")
-    profile = select(profile_named(command.profile), seeds=command.seeds)
+    early = before_the_rest(arguments, "profile", "config")
+    file = read_file(StudyFile, early.get("config"))
+    profile = profile_named(early.get("profile", file.profile))
+    default = Interventions(profile.name, file.seeds or Interventions.seeds)
+    command = parse(Interventions, arguments, "interventions", default)
+    profile = select(from_file(profile, file), seeds=command.seeds)
     rates = Rates(command.rates)
     with (
         engine(command.workers) as chosen,
