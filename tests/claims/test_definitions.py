@@ -7,16 +7,18 @@ from types import ModuleType
 
 import pytest
 
-from poslens.claims import CLAIMS, accuracy, base, deposit, extrapolation
+from poslens.claims import CLAIMS, accuracy, base, deposit, extrapolation, foresight, seeds
 from poslens.experiments import rates
 from poslens.heads import concentration, intervals, set_tables, sets, stopping
+from poslens.theory import margins, tables
+from poslens.theory import seeds as recording
 
 TEXT = (Path(__file__).parents[2] / "docs" / "definitions.md").read_text("utf-8")
 STATED = {
     name: float(Fraction(value)) for name, value in re.findall(r"`([A-Z_]+) = ([\d./]+)`", TEXT)
 }
 # Precision and memory of a computation: they define nothing.
-NOT_DEFINITIONS = {"BISECTIONS", "CHUNK"}
+NOT_DEFINITIONS = {"BISECTIONS", "CHUNK", "BLOCK", "TOGETHER", "ON_GPU", "WHOLE_MODEL"}
 
 
 def constants(module: ModuleType) -> dict[str, float]:
@@ -29,7 +31,7 @@ def constants(module: ModuleType) -> dict[str, float]:
 
 MODULES = (
     *(intervals, concentration, stopping, sets, set_tables, base, accuracy, deposit, rates),
-    extrapolation,
+    *(extrapolation, foresight, seeds, margins, tables, recording),
 )
 
 

@@ -16,6 +16,8 @@ _ALIBI = Cell("alibi", "distance")
 def judge_a_seed(runs: Runs) -> Judgement:
     """P6.1: some head's mu / sigma lies surely above `SEED_SIZE`."""
     rows, few = _initial(runs, _ROPE)
+    if not rows:
+        return Judgement("undecided", {}, f"No seeds at initialisation in {_ROPE.words}.")
     largest = max(rows, key=lambda row: row["ratio_low"])
     highest = max(row["ratio_high"] for row in rows)
     numbers = {"mu/sigma, lower bound": largest["ratio_low"], "measured": largest["ratio"]}
@@ -35,6 +37,8 @@ def judge_a_seed(runs: Runs) -> Judgement:
 def judge_no_seed(runs: Runs) -> Judgement:
     """P6.2: every head's |mu| / sigma lies surely below `SEED_SIZE`."""
     rows, few = _initial(runs, _ALIBI)
+    if not rows:
+        return Judgement("undecided", {}, f"No seeds at initialisation in {_ALIBI.words}.")
     largest = max(rows, key=_upper)
     surest = max(_lower(row) for row in rows)
     numbers = {"|mu|/sigma, upper bound": _upper(largest), "measured": abs(largest["ratio"])}
