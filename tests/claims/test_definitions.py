@@ -17,8 +17,8 @@ TEXT = (Path(__file__).parents[2] / "docs" / "definitions.md").read_text("utf-8"
 STATED = {
     name: float(Fraction(value)) for name, value in re.findall(r"`([A-Z_]+) = ([\d./]+)`", TEXT)
 }
-# Precision and memory of a computation: they define nothing.
-NOT_DEFINITIONS = {"BISECTIONS", "CHUNK", "BLOCK", "TOGETHER", "ON_GPU", "WHOLE_MODEL"}
+# Precision and memory of a computation, and marks in tables: they define nothing.
+NOT_DEFINITIONS = {"BISECTIONS", "CHUNK", "BLOCK", "TOGETHER", "ON_GPU", "WHOLE_MODEL", "LAST"}
 
 
 def constants(module: ModuleType) -> dict[str, float]:

@@ -38,14 +38,11 @@ def made(study: StudyOf, mu: Any, effect: Any, seeds: int = 3, steps: Any = (0, 
                     row = {"step": step, "initialisation": 0, "mu": float(mu_H[head]), "ratio": 0.0}
                     seed_rows.append(place | row)
                     seed_rows.append(place | row | {"initialisation": 1, "mu": 99.0})
-                for metric in ("loss", "accuracy", "margin"):
-                    effect_rows.append(
-                        {
-                            **place,
-                            **{"target": "position", "method": "none", "metric": metric},
-                            "effect": float(effects_H[head]),
-                        }
-                    )
+                of = place | {"target": "position", "method": "none"}
+                effect_rows += [
+                    of | {"metric": metric, "effect": float(effects_H[head])}
+                    for metric in ("loss", "accuracy", "margin")
+                ]
     tables = runs.tables()
     return replace(
         tables,

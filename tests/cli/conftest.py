@@ -17,6 +17,8 @@ SMALL = (
     *("--profile", "smoke", "--layers", "1", "--heads", "2", "--width", "8", "--feedforward", "8"),
     *("--sequences", "128", "--batch", "16", "--set", "words=40"),
 )
+# Batches of seeds for as few examples as tests record.
+BATCHES = ("--batches", "8", "16")
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     main(["ablate", str(path), "--sets"])
     main(["decompose", str(path)])
     main(["lengths", str(path)])
+    main(["theory", str(path), *("--examples", "64", "--initialisations", "1"), *BATCHES])
     return path
 
 

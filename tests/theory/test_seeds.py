@@ -88,9 +88,7 @@ def slopes_are_central_differences(model: Transformer, task: Distance) -> None:
         for head in range(4):
             moved = torch.zeros_like(ones)
             moved[:, layer, head] = step
-            more, less = (
-                losses_under(model, task, batch, ones + sign * moved) for sign in (1, -1)
-            )
+            more, less = (losses_under(model, task, batch, ones + sign * moved) for sign in (1, -1))
             slopes_B = (more - less) / (2 * step)
             largest = float(seeds_BAH[:, layer].abs().max())
             assert largest > 1e-6

@@ -56,9 +56,7 @@ def test_without_them_the_first_and_the_last_step_are_there(tmp_path: Path, tiny
     first, last = (weights(load_snapshot(folder.path, step)[0]) for step in (0, 12))
     assert torch.equal(first, weights(initial_model(run, loop.task_of(run))))
     assert torch.equal(last, weights(load_model(folder.path)[0]))
-    with pytest.raises(
-        InputError, match=r"no weights of step 7; it has those of 0, 12 \(a"
-    ):
+    with pytest.raises(InputError, match=r"no weights of step 7; it has those of 0, 12 \(a"):
         load_snapshot(folder.path, 7)
     with pytest.raises(InputError, match="no weights of step -1"):
         load_snapshot(folder.path, -1)

@@ -20,6 +20,7 @@ from poslens.results import KEY, Tables
 MEASURES = ("|mu|", "mu")
 METRICS = ("loss", "accuracy")
 WHOLE_MODEL = -1  # in place of a layer
+LAST = -1  # in place of a step: the last of each run
 LEAST_HEADS = 3  # fewer have no ranks worth comparing
 HEAD_PERMUTATIONS = 1999
 FORESIGHT = {
@@ -99,23 +100,24 @@ def foresight(tables: Tables, seed: int = 0) -> pl.DataFrame:
 def foresight_over_seeds(tables: Tables, seed: int = 0) -> pl.DataFrame:
     """The runs of a scheme on a task together, columns `OVER_SEEDS`: a stratified permutation test.
 
-    Heads are permuted within each run (and layer), so that schemes' and layers' sizes play no part;
-    compared are the mean agreement and the number of hits. Last steps are joined as step -1 too,
-    since runs that end early end at different ones.
+    Heads are permuted within each run, so that differences between runs play no part; compared are
+    the mean agreement (of runs in which it is defined) and the number of hits. Last steps are
+    joined as step `LAST`, too, since runs that end early end at different ones.
     """
     groups: dict[tuple[object, ...], list[Ranked]] = {}
     for where, ranked in _ranked(tables, seed):
         rest = (where["measure"], where["metric"], where["layer"])
-        for step in [where["step"], *([-1] if where["final"] else [])]:
+        for step in [where["step"], *([LAST] if where["final"] else [])]:
             key = (where["scheme"], where["task"], step, *rest)
             groups.setdefault(key, []).append(ranked)
     rows = []
-    for key, runs in groups.items():
-        agreement_R = np.mean([ranked.agreement_R for ranked in runs], 0)
+    for group, runs in groups.items():
+        defined = [it.agreement_R for it in runs if np.isfinite(it.agreement_R[0])]
+        agreement_R = np.mean(defined or [runs[0].agreement_R], 0)
         hits_R = np.sum([ranked.hit_R for ranked in runs], 0)
         rows.append(
             {
-                **dict(zip(list(OVER_SEEDS)[:6], key, strict=True)),
+                **dict(zip(list(OVER_SEEDS)[:6], group, strict=True)),
                 "runs": len(runs),
                 "agreement": float(agreement_R[0]),
                 "p": _share(agreement_R),

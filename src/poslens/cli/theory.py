@@ -72,8 +72,8 @@ def told(seeds: pl.DataFrame, margins: pl.DataFrame) -> list[str]:
     """A line for each step of one run, and one for the other initialisations."""
     lines = []
     rows = seeds.filter(pl.col("ratio").is_not_nan())
-    for (step,), heads in rows.filter(initialisation=0).sort("step").group_by(
-        "step", maintain_order=True
+    for (step,), heads in (
+        rows.filter(initialisation=0).sort("step").group_by("step", maintain_order=True)
     ):
         top = heads.sort("ratio", descending=True).row(0, named=True)
         most = max(
@@ -85,8 +85,10 @@ def told(seeds: pl.DataFrame, margins: pl.DataFrame) -> list[str]:
             f"layer {top['layer']}, head {top['head']}), |mu|/sigma at most {most:.3f} in any; "
             f"margins by layer {' '.join(f'{lead:.2g}' for lead in leads)}"
         )
-    others = rows.filter(pl.col("initialisation") > 0).group_by("initialisation").agg(
-        pl.col("ratio").max()
+    others = (
+        rows.filter(pl.col("initialisation") > 0)
+        .group_by("initialisation")
+        .agg(pl.col("ratio").max())
     )
     if not others.is_empty():
         found = " ".join(f"{ratio:.3f}" for ratio in others.sort("initialisation")["ratio"])

@@ -27,7 +27,7 @@ class GainedBias(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         queries: Tensor,
         keys: Tensor,
@@ -47,8 +47,8 @@ class GainedBias(torch.autograd.Function):
         )
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, outputs_grad: Tensor) -> Any:  # type: ignore[override]
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, outputs_grad: Tensor) -> Any:
         queries, keys, values, mask_BHLM, bias = ctx.saved_tensors
         rows, heads, length, others = mask_BHLM.shape
         made = [torch.empty_like(part) for part in (queries, keys, values)]

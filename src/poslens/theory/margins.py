@@ -70,10 +70,21 @@ def margins(seeds_NAH: NDArray[np.floating], seed: int = 0) -> list[Margin]:
         gamma, gamma_low, gamma_high = (float("nan"),) * 3
         if layer + 1 < layers and not reason:
             gamma, gamma_low, gamma_high, reason = ratio(margin_R, drawn[layer + 1][0], layer)
+        lead, (low, high), (lead_low, lead_high) = float(lead_R[0]), ends(margin_R), ends(lead_R)
         found.append(
             Margin(
-                *(layer, leader, float(margin_R[0]), *ends(margin_R)),
-                *(float(lead_R[0]), *ends(lead_R), gamma, gamma_low, gamma_high, reason),
+                layer=layer,
+                leader=leader,
+                margin=float(margin_R[0]),
+                low=low,
+                high=high,
+                lead=lead,
+                lead_low=lead_low,
+                lead_high=lead_high,
+                gamma=gamma,
+                gamma_low=gamma_low,
+                gamma_high=gamma_high,
+                reason=reason,
             )
         )
     return found
@@ -104,9 +115,7 @@ def layer_margins(first_RH: Floats, second_RH: Floats) -> tuple[Floats, Floats, 
     return margin_R, margin_R / np.abs(second_RH).sum(1), int(numbers[order_RH[0, 0]])
 
 
-def ratio(
-    margin_R: Floats, above_R: Floats, layer: int
-) -> tuple[float, float, float, str]:
+def ratio(margin_R: Floats, above_R: Floats, layer: int) -> tuple[float, float, float, str]:
     """gamma with its interval, and why it is undefined, or an empty reason."""
     undefined = (float("nan"),) * 3
     if not np.isfinite(above_R[0]):
@@ -124,7 +133,5 @@ def ratio(
 
 def ends(drawn_R: Floats) -> tuple[float, float]:
     """The percentile interval at `LEVEL`, of whole draws, so that infinite ones do no harm."""
-    low, high = np.quantile(
-        drawn_R[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="inverted_cdf"
-    )
+    low, high = np.quantile(drawn_R[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="inverted_cdf")
     return float(low), float(high)
