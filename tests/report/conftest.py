@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from tests.report.planted_seeds import write_seeds
 
 from poslens.results import write_table
 
@@ -85,6 +86,7 @@ def make_run(folder: Path, scheme: str, task: str, seed: int, early: bool = Fals
     make_ablation(run, scheme, task, accuracy, baseline, rng, early)
     if not early:
         write_table(run, "lengths", length_rows(scheme, accuracy, baseline, rng))
+        write_seeds(run, scheme, rng)
     write_table(
         run,
         "summary",

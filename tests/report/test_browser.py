@@ -18,6 +18,7 @@ HOVERED = {
     "#positions-distance-3": {"x": 100, "y": 30},
     "#kept-count-0-0": {"x": 160, "y": 90},
     "#lengths-distance": {"x": 80, "y": 40},
+    "#ratios-distance-rope": {"x": 90, "y": 96},
 }
 
 pytestmark = [
@@ -174,6 +175,14 @@ def test_hovering_over_a_curve_tells_the_head_that_was_added(seen: dict[str, Any
 def test_hovering_over_a_length_tells_the_run(seen: dict[str, Any]) -> None:
     expected = rf"[A-Z][\w ,.+]+?(, seed \d)?: {NUMBER} % at 1×|Learned ends at 1× .*34 rows"
     assert re.fullmatch(expected, seen["told"]["#lengths-distance"]), seen["told"]
+
+
+def test_hovering_over_a_seed_tells_its_head(seen: dict[str, Any]) -> None:
+    expected = (
+        rf"layer \d, head \d(, seed \d)?μ/σ {NUMBER} \({NUMBER} to {NUMBER}\)"
+        r"μ [-\d.e]+, σ [\d.]+ nats a unit of gainposition in the logits 0\.3 nats"
+    )
+    assert re.fullmatch(expected, seen["told"]["#ratios-distance-rope"]), seen["told"]
 
 
 def test_maps_of_a_run_stand_side_by_side_where_there_is_room(seen: dict[str, Any]) -> None:

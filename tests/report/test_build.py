@@ -39,6 +39,8 @@ def figures_of(page: str) -> dict[str, Any]:
 def test_page_and_figures_are_there(quick: Path, page: str) -> None:
     names = ["accuracy", "curves", "by_distance", "by_count", "heads", "lengths"]
     names += ["heads_and_positions_distance", "heads_and_positions_count"]
+    for task in ("distance", "count"):
+        names += [f"seed_against_batch_{task}", f"margins_by_layer_{task}"]
     expected = {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
     assert {path.name for path in (quick / "figures").iterdir()} == expected
     assert not list(quick.rglob("*.tmp"))
@@ -49,7 +51,7 @@ def test_page_and_figures_are_there(quick: Path, page: str) -> None:
 def test_every_section_is_there(markup: str) -> None:
     for section in (
         *("findings", "claims", "accuracy", "curves", "labels", "heads"),
-        *("concentration", "sets", "lengths", "published", "runs", "reading"),
+        *("concentration", "sets", "lengths", "seeds", "published", "runs", "reading"),
     ):
         assert f'<section id="{section}">' in markup
         assert f'href="#{section}"' in markup
@@ -110,10 +112,10 @@ def test_the_numbers_of_the_page_are_those_of_the_tables(
 
 
 def test_verdicts_and_rules_are_told(markup: str) -> None:
-    assert markup.count('<article class="card') == 8
+    assert markup.count('<article class="card') == 11
     assert "inconclusive, leaning" in markup
     assert "not run" in markup
-    assert markup.count("The rule</summary>") == 8
+    assert markup.count("The rule</summary>") == 11
 
 
 def test_every_axis_with_data_names_its_unit(page: str) -> None:

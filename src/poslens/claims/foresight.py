@@ -97,7 +97,12 @@ def foresight(tables: Tables, seed: int = 0) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={**KEY, **FORESIGHT})
 
 
-def foresight_over_seeds(tables: Tables, seed: int = 0) -> pl.DataFrame:
+def foresight_over_seeds(
+    tables: Tables,
+    seed: int = 0,
+    measures: tuple[str, ...] = MEASURES,
+    metrics: tuple[str, ...] = METRICS,
+) -> pl.DataFrame:
     """The runs of a scheme on a task together, columns `OVER_SEEDS`: a stratified permutation test.
 
     Heads are permuted within each run, so that differences between runs play no part; compared are
@@ -105,7 +110,7 @@ def foresight_over_seeds(tables: Tables, seed: int = 0) -> pl.DataFrame:
     joined as step `LAST`, too, since runs that end early end at different ones.
     """
     groups: dict[tuple[object, ...], list[Ranked]] = {}
-    for where, ranked in _ranked(tables, seed):
+    for where, ranked in _ranked(tables, seed, measures, metrics):
         rest = (where["measure"], where["metric"], where["layer"])
         for step in [where["step"], *([LAST] if where["final"] else [])]:
             key = (where["scheme"], where["task"], step, *rest)
@@ -129,7 +134,12 @@ def foresight_over_seeds(tables: Tables, seed: int = 0) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=OVER_SEEDS)
 
 
-def _ranked(tables: Tables, seed: int) -> Iterator[tuple[dict[str, object], Ranked]]:
+def _ranked(
+    tables: Tables,
+    seed: int,
+    measures: tuple[str, ...] = MEASURES,
+    metrics: tuple[str, ...] = METRICS,
+) -> Iterator[tuple[dict[str, object], Ranked]]:
     """Every comparison there is, with what it is of."""
     own = tables.seeds.filter(pl.col("initialisation") == 0, pl.col("ratio").is_not_nan())
     if own.is_empty():
@@ -143,11 +153,11 @@ def _ranked(tables: Tables, seed: int) -> Iterator[tuple[dict[str, object], Rank
     for (*run, step, metric), heads in joined.sort(*KEY, "step", "layer", "head").group_by(
         *KEY, "step", "metric", maintain_order=True
     ):
-        if metric not in METRICS:
+        if metric not in metrics:
             continue
         layers = [(WHOLE_MODEL, heads), *((n, rows) for (n,), rows in heads.group_by("layer"))]
         for layer, rows in sorted(layers, key=lambda it: it[0]):
-            for measure in MEASURES:
+            for measure in measures:
                 where = dict(zip(KEY, run, strict=True)) | {"step": step, "metric": metric}
                 final = rows["last"][0] == step
                 # The same permutations whatever the step and measure, others for other runs.

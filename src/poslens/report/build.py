@@ -35,6 +35,7 @@ from poslens.report.published import (
     published_frame,
     wrong_axis,
 )
+from poslens.report.seeds import seed_part
 from poslens.report.set_listings import interaction_listing, necessity_listing
 from poslens.report.static import draw_all
 from poslens.report.style import (
@@ -114,6 +115,7 @@ def render(tables: Tables, folder: Path, figures: list[str]) -> str:
         metrics=metrics_of(tables),
         sets=_sets(tables),
         lengths=[length_part(tables, task) for task in tasks_of(tables.lengths)],
+        seeds=[seed_part(tables, task) for task in tasks_of(tables.seeds)],
         published=_published(tables),
         runs=[(task_title(task), run_listing(tables, found, task)) for task in tasks_of(summary)],
         even=summary.n_unique(["task", "budget"]) == summary.n_unique("task"),

@@ -18,6 +18,7 @@ from poslens.report.curves import draw_curves
 from poslens.report.effects import MAIN, absent, all_limits, effect_frame, sizes
 from poslens.report.heads import draw_heads, head_ticks
 from poslens.report.lengths import draw_lengths
+from poslens.report.seed_static import law_figure, margin_figure
 from poslens.report.style import INK, RULE, SOFT, short_title, task_rank, task_title, tasks_of
 from poslens.results import Tables
 
@@ -57,6 +58,10 @@ def draw_all(tables: Tables, folder: Path) -> list[Path]:
         drawings[f"heads_and_positions_{task}"] = partial(_positions, tables, task)
     if not tables.lengths.is_empty():
         drawings["lengths"] = partial(_lengths, tables)
+    for task in tasks_of(tables.seed_batches):
+        drawings[f"seed_against_batch_{task}"] = partial(law_figure, tables, task)
+    for task in tasks_of(tables.margins.filter(pl.col("margin").is_not_nan())):
+        drawings[f"margins_by_layer_{task}"] = partial(margin_figure, tables, task)
     with rc_context(STYLE):
         return [save(draw(), folder, name) for name, draw in drawings.items()]
 
