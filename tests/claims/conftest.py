@@ -21,6 +21,8 @@ class Study:
     curve: list[dict[str, Any]] = field(default_factory=list)
     concentration: list[dict[str, Any]] = field(default_factory=list)
     subspaces: list[dict[str, Any]] = field(default_factory=list)
+    seeds: list[dict[str, Any]] = field(default_factory=list)
+    margins: list[dict[str, Any]] = field(default_factory=list)
 
     def run(
         self,
@@ -80,12 +82,32 @@ class Study:
             self.subspaces.append({**key, "state": state, **sizes, **angle})
         return self
 
+    def seed(self, scheme: str, seed: int, ratios: list[float], **others: Any) -> "Study":
+        """A head's seed for each mu / sigma, each known to 0.01, at step 0 unless told."""
+        for head, ratio in enumerate(ratios):
+            row = {"step": 0, "initialisation": 0, "layer": 0, "head": head, "examples": 65_536}
+            bounds = {"ratio": ratio, "ratio_low": ratio - 0.01, "ratio_high": ratio + 0.01}
+            key = {"scheme": scheme, "task": "distance", "seed": seed}
+            self.seeds.append({**key, **row, **bounds, **others})
+        return self
+
+    def gammas(self, seed: int, gammas: list[float], **others: Any) -> "Study":
+        """RoPE's gammas, known within a fifth, at step 0 unless told; the last layer has none."""
+        for layer, gamma in enumerate([*gammas, float("nan")]):
+            row = {"step": 0, "initialisation": 0, "layer": layer, "examples": 65_536, "reason": ""}
+            bounds = {"gamma": gamma, "gamma_low": gamma / 1.2, "gamma_high": gamma * 1.2}
+            key = {"scheme": "rope", "task": "distance", "seed": seed}
+            self.margins.append({**key, **row, **bounds, **others})
+        return self
+
     def tables(self) -> Tables:
         rows = {
             "summary": self.summary,
             "curve": self.curve,
             "concentration": self.concentration,
             "subspaces": self.subspaces,
+            "seeds": self.seeds,
+            "margins": self.margins,
         }
         return Tables(
             **{

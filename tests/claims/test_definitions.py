@@ -7,18 +7,29 @@ from types import ModuleType
 
 import pytest
 
-from poslens.claims import CLAIMS, accuracy, base, deposit, displaced, extrapolation
+from poslens.claims import (
+    CLAIMS,
+    accuracy,
+    base,
+    deposit,
+    displaced,
+    extrapolation,
+    foresight,
+    seeds,
+)
 from poslens.experiments import rates
 from poslens.heads import concentration, intervals, set_tables, sets, stopping
-from poslens.probing import probes, subspaces, tables
-from poslens.theory import falls
+from poslens.probing import probes, subspaces
+from poslens.probing import tables as probing
+from poslens.theory import falls, margins, tables
+from poslens.theory import seeds as recording
 
 TEXT = (Path(__file__).parents[2] / "docs" / "definitions.md").read_text("utf-8")
 STATED = {
     name: float(Fraction(value)) for name, value in re.findall(r"`([A-Z_]+) = ([\d./]+)`", TEXT)
 }
-# Precision and memory of a computation: they define nothing.
-NOT_DEFINITIONS = {"BISECTIONS", "CHUNK"}
+# Precision and memory of a computation, and marks in tables: they define nothing.
+NOT_DEFINITIONS = {"BISECTIONS", "CHUNK", "BLOCK", "TOGETHER", "ON_GPU", "WHOLE_MODEL", "LAST"}
 
 
 def constants(module: ModuleType) -> dict[str, float]:
@@ -31,7 +42,8 @@ def constants(module: ModuleType) -> dict[str, float]:
 
 MODULES = (
     *(intervals, concentration, stopping, sets, set_tables, base, accuracy, deposit, rates),
-    *(extrapolation, displaced, probes, subspaces, tables, falls),
+    *(extrapolation, foresight, displaced, seeds, probes, subspaces, probing),
+    *(falls, margins, tables, recording),
 )
 
 

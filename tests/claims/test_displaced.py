@@ -68,4 +68,4 @@ def test_runs_that_were_not_probed_are_no_evidence(study: StudyOf) -> None:
         runs.run("sinusoidal+rope", seed=seed, cos2=(0.9, 0.7, 0.4)).run("sinusoidal", seed=seed)
     verdict = runs.verdict("C8")
     assert verdict.verdict == "not run"
-    assert verdict.reason == "There are no probed runs of Sinusoidal on distance."
+    assert verdict.reason == "There are no runs of Sinusoidal on distance with subspaces."

@@ -17,6 +17,8 @@ SMALL = (
     *("--profile", "smoke", "--layers", "1", "--heads", "2", "--width", "8", "--feedforward", "8"),
     *("--sequences", "128", "--batch", "16", "--set", "words=40"),
 )
+# Batches of seeds for as few examples as tests record.
+BATCHES = ("--batches", "8", "16")
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     main(["lengths", str(path)])
     main(["probe", str(path), "--sequences", "60"])
     main(["mechanism", str(path), "--sequences", "32"])
+    main(["theory", str(path), *("--examples", "64", "--initialisations", "1"), *BATCHES])
     return path
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from tests.report.planted_seeds import write_seeds
 
 from poslens.results import write_table
 
@@ -90,6 +91,7 @@ def make_run(folder: Path, scheme: str, task: str, seed: int, early: bool = Fals
         mechanism, falls = mechanism_rows(scheme, rng)
         write_table(run, "mechanism", mechanism)
         write_table(run, "falls", falls)
+        write_seeds(run, scheme, rng)
     write_table(
         run,
         "summary",

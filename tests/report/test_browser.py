@@ -19,6 +19,7 @@ HOVERED = {
     "#kept-count-0-0": {"x": 160, "y": 90},
     "#lengths-distance": {"x": 80, "y": 40},
     "#probe-r2-distance": {"x": 74, "y": 60},
+    "#ratios-distance-rope": {"x": 90, "y": 96},
 }
 
 pytestmark = [
@@ -183,6 +184,14 @@ def test_hovering_over_a_probe_tells_the_run_and_its_state(seen: dict[str, Any])
         rf"\({NUMBER} to {NUMBER}\)"
     )
     assert re.fullmatch(expected, seen["told"]["#probe-r2-distance"]), seen["told"]
+
+
+def test_hovering_over_a_seed_tells_its_head(seen: dict[str, Any]) -> None:
+    expected = (
+        rf"layer \d, head \d(, seed \d)?μ/σ {NUMBER} \({NUMBER} to {NUMBER}\)"
+        r"μ [-\d.e]+, σ [\d.]+ nats a unit of gainposition in the logits 0\.3 nats"
+    )
+    assert re.fullmatch(expected, seen["told"]["#ratios-distance-rope"]), seen["told"]
 
 
 def test_maps_of_a_run_stand_side_by_side_where_there_is_room(seen: dict[str, Any]) -> None:

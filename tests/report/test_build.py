@@ -41,6 +41,8 @@ def test_page_and_figures_are_there(quick: Path, page: str) -> None:
     names = ["accuracy", "curves", "by_distance", "by_count", "heads", "lengths"]
     names += ["probe_by_layer", "principal_angles"]
     names += ["heads_and_positions_distance", "heads_and_positions_count"]
+    for task in ("distance", "count"):
+        names += [f"seed_against_batch_{task}", f"margins_by_layer_{task}"]
     expected = {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
     assert {path.name for path in (quick / "figures").iterdir()} == expected
     assert not list(quick.rglob("*.tmp"))
@@ -51,7 +53,8 @@ def test_page_and_figures_are_there(quick: Path, page: str) -> None:
 def test_every_section_is_there(markup: str) -> None:
     for section in (
         *("findings", "claims", "accuracy", "curves", "labels", "heads"),
-        *("concentration", "sets", "lengths", "probing", "published", "runs", "reading"),
+        *("concentration", "sets", "lengths", "seeds", "mechanism", "probing", "published"),
+        *("runs", "reading"),
     ):
         assert f'<section id="{section}">' in markup
         assert f'href="#{section}"' in markup

@@ -24,7 +24,7 @@ def test_every_section_and_column_is_explained(quick: Path) -> None:
     templates = Path(__file__).parents[2] / "src" / "poslens" / "report"
     headings = [
         heading
-        for name in ("template", "lengths", "probing", "corrections")
+        for name in ("template", "lengths", "seeds", "mechanism", "probing", "corrections")
         for heading in re.findall(r"<h2>(.*?)</h2>", (templates / f"{name}.html.j2").read_text())
     ]
     headings.remove("How to read this")  # the page's own guide

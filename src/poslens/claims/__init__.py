@@ -5,9 +5,10 @@ from poslens.claims.base import Claim, Verdict
 from poslens.claims.deposit import C4, C5, C7
 from poslens.claims.displaced import C8
 from poslens.claims.export import LEDGER, ledger_rows
+from poslens.claims.seeds import P6_1, P6_2, T6_1
 from poslens.results import Tables
 
-CLAIMS = (C1, C2, C3, C4, C5, C6_1, C6_2, C7, C8)
+CLAIMS = (C1, C2, C3, C4, C5, C6_1, C6_2, C7, C8, P6_1, P6_2, T6_1)
 
 __all__ = ["CLAIMS", "LEDGER", "Claim", "Verdict", "ledger", "ledger_rows"]
 

@@ -16,6 +16,7 @@ from poslens.results import Tables
 MINIMUM_SEEDS = 3  # fewer decide nothing
 IMPROVING_SHARE = 0.1  # of a run's evaluations, compared with as many before them
 EDITS = {"head": "zero", "position": "none"}  # the method that claims look at, by target
+MEASURED = ("seeds", "margins", "subspaces")  # further tables that claims look at
 IMPROVING_RISE = 0.01  # in mean held-out accuracy, above which a run is still improving
 
 Outcome = Literal["passes", "fails", "undecided"]
@@ -47,14 +48,17 @@ class Judgement(NamedTuple):
 class Runs:
     """All runs of one seed: rows of the tables SUMMARY, CONCENTRATION and SUBSPACES.
 
-    Of CONCENTRATION those of `EDITS`, on accuracy, by target and layer; of SUBSPACES by state.
+    Of CONCENTRATION those of `EDITS`, on accuracy. `measured` holds all rows of the tables
+    `MEASURED`, by name.
     """
 
     summary: dict[Cell, Row] = field(default_factory=dict)
     layers: dict[str, dict[Cell, list[Row]]] = field(
         default_factory=lambda: {target: {} for target in EDITS}
     )
-    subspaces: dict[Cell, list[Row]] = field(default_factory=dict)
+    measured: dict[str, dict[Cell, list[Row]]] = field(
+        default_factory=lambda: {name: {} for name in MEASURED}
+    )
 
 
 @dataclass(frozen=True)
@@ -115,9 +119,10 @@ class Verdict:
 class Claim:
     """A statement of the study with the rule that judges it.
 
-    `cells` are the runs needed; `ablated` are the targets of edits their heads must have seen, and
-    `probed` says whether their residual streams must have been probed.
-    `judge` applies the rule to the runs of one seed. `statistic` says what is compared, `rule` how.
+    `cells` are the runs needed; `ablated` are the targets of edits their heads must have seen,
+    `measured` the tables of `MEASURED` that they must have. `judge` applies the rule to the runs of
+    one seed. `statistic` says what is compared, `rule` how. A claim that is not about `trained`
+    models does not ask whether they are still improving.
     """
 
     id: str
@@ -128,16 +133,18 @@ class Claim:
     cells: tuple[Cell, ...]
     judge: Callable[[Runs], Judgement]
     ablated: tuple[str, ...] = ()
-    probed: bool = False
+    measured: tuple[str, ...] = ()
+    trained: bool = True
 
     def verdict(self, tables: Tables) -> Verdict:
         """Judge every seed that has all the runs needed, and join the seeds to a verdict."""
         by_seed = runs_by_seed(tables)
         missing = [cell for cell in self.cells if not self._seeds(cell, by_seed)]
         if missing:
-            what = "ablated runs" if self.ablated else "probed runs" if self.probed else "runs"
+            what = "ablated runs" if self.ablated else "runs"
             names = listed(cell.words for cell in missing)
-            return self._state("not run", "", f"There are no {what} of {names}.")
+            having = f" with {listed(self.measured)}" if self.measured else ""
+            return self._state("not run", "", f"There are no {what} of {names}{having}.")
         paired = set.intersection(*(self._seeds(cell, by_seed) for cell in self.cells))
         if not paired:
             names = listed(cell.words for cell in self.cells)
@@ -148,7 +155,7 @@ class Claim:
             (cell, seed)
             for cell in self.cells
             for seed in sorted(paired)
-            if still_improving(tables, cell, seed)
+            if self.trained and still_improving(tables, cell, seed)
         ]
         verdict, direction, why = join([result.outcome for result in results], improving)
         words = [
@@ -168,7 +175,7 @@ class Claim:
             for seed, runs in by_seed.items()
             if cell in runs.summary
             and all(cell in runs.layers[target] for target in self.ablated)
-            and (cell in runs.subspaces or not self.probed)
+            and all(cell in runs.measured[name] for name in self.measured)
         }
 
     def _state(
@@ -267,9 +274,10 @@ def runs_by_seed(tables: Tables) -> dict[int, Runs]:
         for row in by_layer.filter(target=target, method=method).iter_rows(named=True):
             layers = by_seed.setdefault(row["seed"], Runs()).layers[target]
             layers.setdefault(Cell(row["scheme"], row["task"]), []).append(row)
-    for row in tables.subspaces.sort("state").iter_rows(named=True):
-        subspaces = by_seed.setdefault(row["seed"], Runs()).subspaces
-        subspaces.setdefault(Cell(row["scheme"], row["task"]), []).append(row)
+    for name in MEASURED:
+        for row in getattr(tables, name).iter_rows(named=True):
+            found = by_seed.setdefault(row["seed"], Runs()).measured[name]
+            found.setdefault(Cell(row["scheme"], row["task"]), []).append(row)
     return by_seed
 
 

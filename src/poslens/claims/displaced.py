@@ -14,7 +14,10 @@ _CELLS = (_WITH_ROPE, _ALONE)
 
 def judge_displaced(runs: Runs) -> Judgement:
     """After more than `AFTER` layers displaced in every state with RoPE, in none without."""
-    late = {cell: [it for it in runs.subspaces[cell] if it["state"] > AFTER] for cell in _CELLS}
+    late = {
+        cell: [it for it in runs.measured["subspaces"][cell] if it["state"] > AFTER]
+        for cell in _CELLS
+    }
     if shallow := [cell for cell in _CELLS if not late[cell]]:
         names = listed(title(cell.scheme) for cell in shallow)
         return Judgement("undecided", {}, f"{names}: no more than {AFTER} layers to look at.")
@@ -64,5 +67,5 @@ C8 = Claim(
     paper="no figure given",
     cells=_CELLS,
     judge=judge_displaced,
-    probed=True,
+    measured=("subspaces",),
 )

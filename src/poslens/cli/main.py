@@ -13,6 +13,7 @@ COMMANDS = {
     "lengths": "try trained runs on longer sequences than those of their training",
     "probe": "find where position can be read in the residual stream",
     "decompose": "split attention logits into named terms of position and content",
+    "theory": "record gradient seeds: what more position in a head would do to the loss",
     "check": "judge positional-encoding code: is it right, and what is it",
     "claims": "register predictions of your own before a run, and score them",
     "corrections": "judge the claims with one oddity of the study's code at a time",

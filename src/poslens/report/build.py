@@ -37,6 +37,7 @@ from poslens.report.published import (
     published_frame,
     wrong_axis,
 )
+from poslens.report.seeds import seed_part
 from poslens.report.set_listings import interaction_listing, necessity_listing
 from poslens.report.static import draw_all
 from poslens.report.style import (
@@ -118,6 +119,7 @@ def render(tables: Tables, folder: Path, figures: list[str]) -> str:
         lengths=[length_part(tables, task) for task in tasks_of(tables.lengths)],
         mechanism=[mechanism_part(tables, task) for task in tasks_of(tables.mechanism)],
         probing=[probing_part(tables, task) for task in tasks_of(tables.probes)],
+        seeds=[seed_part(tables, task) for task in tasks_of(tables.seeds)],
         published=_published(tables),
         runs=[(task_title(task), run_listing(tables, found, task)) for task in tasks_of(summary)],
         even=summary.n_unique(["task", "budget"]) == summary.n_unique("task"),

@@ -19,6 +19,7 @@ from poslens.report.effects import MAIN, absent, all_limits, effect_frame, sizes
 from poslens.report.heads import draw_heads, head_ticks
 from poslens.report.lengths import draw_lengths
 from poslens.report.probing import ANGLE, NAMED, READ, Measure, draw_probing, measure_frame
+from poslens.report.seed_static import law_figure, margin_figure
 from poslens.report.style import INK, RULE, SOFT, short_title, task_rank, task_title, tasks_of
 from poslens.results import Tables
 
@@ -68,6 +69,10 @@ def drawings(tables: Tables) -> dict[str, Callable[[], Figure]]:
         found["probe_by_layer"] = partial(_probing, tables, [READ, NAMED])
     if any(not measure_frame(tables, it, ANGLE).is_empty() for it in tasks_of(tables.subspaces)):
         found["principal_angles"] = partial(_probing, tables, [ANGLE])
+    for task in tasks_of(tables.seed_batches):
+        found[f"seed_against_batch_{task}"] = partial(law_figure, tables, task)
+    for task in tasks_of(tables.margins.filter(pl.col("margin").is_not_nan())):
+        found[f"margins_by_layer_{task}"] = partial(margin_figure, tables, task)
     return found
 
 

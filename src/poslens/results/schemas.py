@@ -232,6 +232,56 @@ FALLS: Schema = {
     "high": pl.Float64,
     "verdict": pl.String,  # mass, accuracy, together, only mass, only accuracy, neither
 }
+# One row per step, initialisation and head: its gradient seeds (`poslens.theory`). A head without
+# position in its logits has NaN for all but its size, which is 0.
+SEEDS: Schema = {
+    "step": pl.Int64,  # of training; 0 is the model as initialised
+    "initialisation": pl.Int64,  # 0 is the run's own; others are of step 0 alone
+    "layer": pl.Int64,
+    "head": pl.Int64,
+    "examples": pl.Int64,
+    "mu": pl.Float64,  # mean seed, nats per unit of gain; above 0: more position lowers the loss
+    "mu_low": pl.Float64,  # 95 % interval
+    "mu_high": pl.Float64,
+    "sigma": pl.Float64,  # deviation of the seeds
+    "ratio": pl.Float64,  # mu / sigma
+    "ratio_low": pl.Float64,  # 95 % for all heads of the model at once
+    "ratio_high": pl.Float64,
+    "rms": pl.Float64,  # of the positional part of the logits within rows, nats
+    "scaled": pl.Float64,  # mu / rms
+    "loss": pl.Float64,  # mean cross-entropy of these examples, nats
+}
+# One row per step, head and batch size, for the run's own initialisation.
+SEED_BATCHES: Schema = {
+    "step": pl.Int64,
+    "layer": pl.Int64,
+    "head": pl.Int64,
+    "batch": pl.Int64,  # examples in one batch
+    "batches": pl.Int64,  # disjoint ones
+    "mean_abs": pl.Float64,  # mean over batches of |mean seed of the batch|
+    "low": pl.Float64,  # 95 % interval
+    "high": pl.Float64,
+    "predicted": pl.Float64,  # max(|mu|, sigma sqrt(2 / (pi batch)))
+    "folded": pl.Float64,  # mean of the folded normal
+}
+# One row per step, initialisation and layer.
+MARGINS: Schema = {
+    "step": pl.Int64,
+    "initialisation": pl.Int64,
+    "layer": pl.Int64,
+    "examples": pl.Int64,
+    "leader": pl.Int64,  # head that leads on the first half of the examples; -1 for none
+    "margin": pl.Float64,  # largest less second |mu|, measured on the second half
+    "low": pl.Float64,  # 95 % interval
+    "high": pl.Float64,
+    "lead": pl.Float64,  # margin over the layer's sum of |mu|
+    "lead_low": pl.Float64,
+    "lead_high": pl.Float64,
+    "gamma": pl.Float64,  # margin over that of the layer above; NaN in the last layer
+    "gamma_low": pl.Float64,  # 95 % interval on its logarithm; may reach 0 or infinity
+    "gamma_high": pl.Float64,
+    "reason": pl.String,  # why margin or gamma is undefined, or empty
+}
 
 RUN_TABLES: dict[str, Schema] = {
     "summary": SUMMARY,
@@ -251,6 +301,9 @@ RUN_TABLES: dict[str, Schema] = {
     "subspaces": SUBSPACES,
     "mechanism": MECHANISM,
     "falls": FALLS,
+    "seeds": SEEDS,
+    "seed_batches": SEED_BATCHES,
+    "margins": MARGINS,
 }
 KEY: Schema = {"scheme": pl.String, "task": pl.String, "seed": pl.Int64}
 
@@ -276,3 +329,6 @@ class Tables:
     subspaces: pl.DataFrame
     mechanism: pl.DataFrame
     falls: pl.DataFrame
+    seeds: pl.DataFrame
+    seed_batches: pl.DataFrame
+    margins: pl.DataFrame

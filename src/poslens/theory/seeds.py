@@ -22,11 +22,12 @@ from poslens.heads.edits import PositionPart
 from poslens.model import Sites
 from poslens.tasks import Batch, Task, generator_for
 
-# Sequences drawn and sorted by length at once, and those of a forward pass.
+# Sequences drawn and sorted by length at once, and those of a forward pass: a GPU takes more.
 BLOCK = 8192
 TOGETHER = 128
+ON_GPU = 4096
 # Sequences that the size of the positional part of the logits is measured on.
-RMS_EXAMPLES = 512
+RMS_EXAMPLES = 256
 # A positional part below this share of the logits' own size is rounding, in units of precision.
 ROUNDING = 64
 
@@ -55,11 +56,12 @@ def record(sites: Sites, part: PositionPart, data: Iterable[Batch]) -> Recorded:
     rms_AH: NDArray[np.float64] | None = None
     for block in data:
         if rms_AH is None:
-            rms_AH = positional_rms(sites, part, block.rows(slice(0, RMS_EXAMPLES)))
+            rms_AH = positional_rms(sites, part, block.rows(slice(0, RMS_EXAMPLES)).trim())
         order = block.lengths_B.argsort(stable=True)
+        together = TOGETHER if order.device.type == "cpu" else ON_GPU
         found_BAH = torch.empty(len(block), *rms_AH.shape)
         losses_B = torch.empty(len(block))
-        for rows in order.split(TOGETHER):
+        for rows in order.split(together):
             found, loss = seeds_and_losses(sites, part, block.rows(rows).trim())
             found_BAH[rows.cpu()], losses_B[rows.cpu()] = found.float().cpu(), loss.float().cpu()
         seeds.append(found_BAH.numpy())
@@ -93,32 +95,40 @@ def seeds_and_losses(sites: Sites, part: PositionPart, batch: Batch) -> tuple[Te
 
 
 @torch.no_grad()
-def positional_rms(sites: Sites, part: PositionPart, batch: Batch) -> NDArray[np.float64]:
+def positional_rms(sites: Sites, part: PositionPart, data: Batch) -> NDArray[np.float64]:
     """Root mean square of the positional part of each head's logits, (A, H), nats.
 
     That part is the logits less those without position, each query's mean over the keys it sees
     taken off (softmax ignores what is constant in a row), over all pairs of a word and a key it
     sees. 0 where it is below rounding. Raises InputError as `record` does.
     """
-    state = sites.enter(batch)
-    none_BH = state.x_BLE.new_zeros(len(batch), sites.heads_in(0))
-    found = []
-    for layer in range(sites.layers):
-        logits_BHLM = sites.logits(state)
-        delta_BHLM = logits_BHLM - sites.logits(state, none_BH, part(state))
-        rms_H = _rms_within_rows(delta_BHLM)
+    layers, heads = sites.layers, sites.heads_in(0)
+    squares_AH, whole_AH = torch.zeros(2, layers, heads, dtype=torch.float64)
+    entries, tiny = 0.0, 0.0
+    for rows in data.lengths_B.argsort(stable=True).split(TOGETHER):
+        state = sites.enter(data.rows(rows).trim())
+        none_BH = state.x_BLE.new_zeros(len(rows), heads)
+        for layer in range(layers):
+            logits_BHLM = sites.logits(state)
+            seen_BLM = ~logits_BHLM[:, 0].isnan()
+            delta_BHLM = logits_BHLM - sites.logits(state, none_BH, part(state))
+            squares_AH[layer] += _squares_within_rows(delta_BHLM, seen_BLM).cpu()
+            whole_AH[layer] += logits_BHLM.nan_to_num().square().sum((0, 2, 3)).double().cpu()
+            if layer < layers - 1:
+                state = sites.advance(state, sites.write(state, sites.heads(state)))
+        entries += float(seen_BLM.sum())
         tiny = ROUNDING * torch.finfo(logits_BHLM.dtype).eps
-        whole_H = torch.maximum(_rms_within_rows(logits_BHLM), logits_BHLM.abs().nanmean())
-        found.append(torch.where(rms_H > tiny * whole_H, rms_H, 0.0))
-        if layer < sites.layers - 1:
-            state = sites.advance(state, sites.write(state, sites.heads(state)))
-    return torch.stack(found).cpu().numpy()
+    rounding_AH = tiny**2 * torch.maximum(whole_AH, whole_AH.mean())
+    squares_AH = torch.where(squares_AH > rounding_AH, squares_AH, 0.0)
+    return (squares_AH / entries).sqrt().numpy()
 
 
-def _rms_within_rows(logits_BHLM: Tensor) -> Tensor:
-    """By head, (H): root mean square about the mean of each row, over entries that are not NaN."""
-    centred = (logits_BHLM - logits_BHLM.nanmean(-1, keepdim=True)).double()
-    return centred.square().transpose(0, 1).flatten(1).nanmean(1).sqrt()
+def _squares_within_rows(logits_BHLM: Tensor, seen_BLM: Tensor) -> Tensor:
+    """By head, (H): sum of squares about the mean of each row, over seen entries."""
+    seen_B1LM = seen_BLM[:, None]
+    logits_BHLM = logits_BHLM.where(seen_B1LM, 0.0)
+    means_BHL1 = logits_BHLM.sum(-1, keepdim=True) / seen_B1LM.sum(-1, keepdim=True).clamp_min(1)
+    return ((logits_BHLM - means_BHL1) * seen_B1LM).square().sum((0, 2, 3)).double()
 
 
 def fresh(task: Task, examples: int, seed: int, device: str = "cpu") -> Iterator[Batch]:
