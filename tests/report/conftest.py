@@ -420,6 +420,8 @@ def make_corrections(folder: Path, seeds: Iterable[int] = (0, 1, 2)) -> Path:
     for name, (schemes, lost, verdict) in CORRECTIONS.items():
         make_experiment(folder / name, schemes, seeds=seeds)
         for run in (folder / name).glob("*-seed*"):
+            for table in ("seeds", "seed_batches", "margins"):  # corrections do not record them
+                (run / f"{table}.parquet").unlink(missing_ok=True)
             change(run / "summary.parquet", accuracy=(pl.col("accuracy") - lost).clip(0.05, 1))
             if verdict and run.name.startswith("rope-distance"):
                 first = {"largest": pl.lit(0.6), "verdict": pl.lit(verdict)}

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -28,10 +29,11 @@ from poslens.report.corrections import (
     Correction,
     Judged,
     changes,
+    claims_of,
     judged,
     read_all,
 )
-from poslens.results import collect
+from poslens.results import KEY, SEEDS, collect
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def corrections(corrected: Path) -> list[Correction]:
 
 @pytest.fixture(scope="module")
 def rows(corrections: list[Correction]) -> list[list[Judged]]:
-    return judged(corrections)
+    return judged(corrections, claims_of(corrections))
 
 
 def cell(rows: list[list[Judged]], correction: str, claim: str) -> Judged:
@@ -56,9 +58,12 @@ def test_standard_comes_first_and_published_last(corrections: list[Correction]) 
     assert set(names) == {"standard", "memory", "slopes", "optimiser", "published"}
 
 
-def test_every_cell_is_that_of_the_matrix(corrected: Path, rows: list[list[Judged]]) -> None:
-    table = matrix(read_corrections(corrected), CLAIMS)
-    assert sum(len(row) for row in rows) == table.height == 5 * len(CLAIMS)
+def test_every_cell_is_that_of_the_matrix(
+    corrected: Path, corrections: list[Correction], rows: list[list[Judged]]
+) -> None:
+    told = claims_of(corrections)
+    table = matrix(read_corrections(corrected), told)
+    assert sum(len(row) for row in rows) == table.height == 5 * len(told)
     for row in table.iter_rows(named=True):
         found = cell(rows, row["correction"], row["claim"])
         assert found.reason.endswith(row["reason"])
@@ -89,8 +94,10 @@ def test_not_run_is_no_difference(rows: list[list[Judged]]) -> None:
     assert {it.change for row in rows for it in row if it.label == "not run"} == {""}
 
 
-def test_a_sentence_for_each_claim_that_changes(rows: list[list[Judged]]) -> None:
-    sentences = changes(rows)
+def test_a_sentence_for_each_claim_that_changes(
+    corrections: list[Correction], rows: list[list[Judged]]
+) -> None:
+    sentences = changes(rows, claims_of(corrections))
     changed = {it.claim for row in rows for it in row if it.change}
     assert len(sentences) == len(changed) + 2
     (c4,) = (it for it in sentences if it.startswith("C4 ("))
@@ -199,7 +206,9 @@ def test_a_folder_of_corrections_has_its_own_page(corrected: Path) -> None:
     page = build(corrected)
     assert page == corrected / "corrections.html"
     text = page.read_text("utf-8")
-    assert text.count("<button type") == 5 * len(CLAIMS)
+    told = claims_of(read_all(corrected))
+    assert text.count("<button type") == 5 * len(told)
+    assert [claim.id for claim in CLAIMS if claim not in told] == ["P6.1", "P6.2", "T6.1"]
     assert {path.name for path in (corrected / "figures").iterdir()} == {
         "corrections.png",
         "corrections.svg",
@@ -208,6 +217,17 @@ def test_a_folder_of_corrections_has_its_own_page(corrected: Path) -> None:
     markup = re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.S)
     assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', markup)
     assert "168 of 168" in markup  # of all experiments
+
+
+def test_claims_on_tables_that_were_recorded_stand_in_the_matrix(
+    corrections: list[Correction],
+) -> None:
+    standard, *others = corrections
+    seeds = pl.DataFrame([{"scheme": "rope"}], schema={**KEY, **SEEDS})
+    recorded = replace(standard, tables=replace(standard.tables, seeds=seeds))
+    told = {claim.id for claim in claims_of([recorded, *others])}
+    assert {"P6.1", "P6.2"} <= told
+    assert "T6.1" not in told
 
 
 def test_collected_corrections_give_the_same_page(corrected: Path, tmp_path: Path) -> None:

@@ -53,6 +53,23 @@ def test_a_threshold_above_the_baseline_moves_with_it() -> None:
     assert (baseline.limit, baseline.dots, baseline.text) == ("", [], "0.200")
 
 
+@pytest.mark.parametrize(
+    ("claim", "name", "words"),
+    [
+        ("P6.1", "mu/sigma, lower bound", "Line: above 0.05"),
+        ("P6.2", "|mu|/sigma, upper bound", "Line: below 0.05"),
+        ("T6.1", "lower bound", "Line: above 1"),
+    ],
+)
+def test_claims_on_seeds_have_their_thresholds(
+    standard: Path, claim: str, name: str, words: str
+) -> None:
+    (verdict,) = [it for it in ledger(read(standard)) if it.claim == claim]
+    found = strips(verdict)
+    assert found.limit == words
+    assert [it.name for it in found.numbers if it.limit] == [name]
+
+
 def test_every_dot_of_a_ledger_lies_on_its_axis(standard: Path) -> None:
     for verdict in ledger(read(standard)):
         for it in strips(verdict).numbers:

@@ -71,6 +71,15 @@ def read_all(folder: Path) -> list[Correction]:
     return found
 
 
+def claims_of(corrections: list[Correction]) -> tuple[Claim, ...]:
+    """The claims that some experiment can speak of: all but those on tables that none has."""
+
+    def told(name: str) -> bool:
+        return any(not getattr(it.tables, name).is_empty() for it in corrections)
+
+    return tuple(claim for claim in CLAIMS if all(map(told, claim.measured)))
+
+
 def judged(corrections: list[Correction], claims: tuple[Claim, ...] = CLAIMS) -> list[list[Judged]]:
     """A row for each correction, a cell for each claim."""
     rows = matrix({it.name: it.tables for it in corrections}, claims).to_dicts()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from plotly.offline import get_plotlyjs
 
-from poslens.claims import CLAIMS
+from poslens.claims import Claim
 from poslens.claims.corrections import PUBLISHED, STANDARD, SWITCHES
 from poslens.errors import InputError
 from poslens.report.correction_maps import (
@@ -21,6 +21,7 @@ from poslens.report.corrections import (
     Correction,
     Judged,
     changes,
+    claims_of,
     judged,
     label,
     read_all,
@@ -52,14 +53,20 @@ def build_corrections(folder: Path) -> Path:
             f"{folder / STANDARD} holds no finished run; train one first (`poslens corrections`)"
         )
     refuse_without_permission(folder)
-    rows = judged(corrections)
+    claims = claims_of(corrections)
+    rows = judged(corrections, claims)
     figure = save_matrix(rows, folder / "figures")
     page = folder / PAGE
-    write(page, render(corrections, rows, figure.name))
+    write(page, render(corrections, claims, rows, figure.name))
     return page
 
 
-def render(corrections: list[Correction], rows: list[list[Judged]], figure: str) -> str:
+def render(
+    corrections: list[Correction],
+    claims: tuple[Claim, ...],
+    rows: list[list[Judged]],
+    figure: str,
+) -> str:
     """The page as text. `figure` is the name of the static figure beside it."""
     standard = corrections[0]
     tasks = tasks_of(standard.own.summary)
@@ -74,9 +81,9 @@ def render(corrections: list[Correction], rows: list[list[Judged]], figure: str)
         profile=profile(standard.found),
         facts=_facts(corrections),
         missing=_missing(corrections),
-        changes=changes(rows),
-        claims=[(_heading(claim.id), claim.statement) for claim in CLAIMS],
-        statements=[(claim.id, claim.statement) for claim in CLAIMS],
+        changes=changes(rows, claims),
+        claims=[(_heading(claim.id), claim.statement) for claim in claims],
+        statements=[(claim.id, claim.statement) for claim in claims],
         rows=rows,
         legend=[(label(verdict), look) for verdict, look in LOOKS.items()],
         reasons=_reasons(rows),

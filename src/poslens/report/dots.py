@@ -8,6 +8,7 @@ from poslens.claims import Verdict
 from poslens.claims.accuracy import FAILING, KEPT
 from poslens.claims.deposit import LARGEST
 from poslens.claims.displaced import DISPLACED
+from poslens.claims.seeds import SEED_SIZE
 from poslens.report.style import number
 
 LEAST_SPAN = 2  # tenths
@@ -84,6 +85,12 @@ def threshold(verdict: Verdict, name: str) -> tuple[float, str]:
     if verdict.claim == "C2" and name != BASELINE:
         baseline = fmean(result.numbers[BASELINE] for result in verdict.seeds)
         return baseline + FAILING, f"Line: at most baseline + {FAILING:.2f}"
+    if verdict.claim == "P6.1" and name == "mu/sigma, lower bound":
+        return SEED_SIZE, f"Line: above {SEED_SIZE:.2f}"
+    if verdict.claim == "P6.2" and name == "|mu|/sigma, upper bound":
+        return SEED_SIZE, f"Line: below {SEED_SIZE:.2f}"
+    if verdict.claim == "T6.1" and name == "lower bound":
+        return 1.0, "Line: above 1"
     return math.nan, ""
 
 

@@ -5,7 +5,7 @@ and deviation s = sigma / sqrt(B), so its size is folded normal:
 
     E|gbar_B| = s sqrt(2 / pi) exp(-mu^2 / (2 s^2)) + |mu| (1 - 2 Phi(-|mu| / s))
 
-which is within 0 to 30 % above max(|mu|, sigma sqrt(2 / (pi B))): a slope of -1/2 in log-log up to
+which is 0 to 31 % above max(|mu|, sigma sqrt(2 / (pi B))): a slope of -1/2 in log-log up to
 about B* = (sigma / mu)^2, flat beyond. So a slope of -1/2 over the sizes tried cannot tell a small
 seed from none; the interval of mu / sigma (`ratios`) can say how small it must be.
 
