@@ -18,7 +18,14 @@ $poslens reproduce --profile standard --out runs/standard
 $poslens lengths runs/standard
 $poslens corrections --out runs/corrections
 studies/published_size.sh small cpu
+studies/theory.sh
 for name in quick standard corrections published_size; do
     $poslens collect "runs/$name" --out "results/$name"
+done
+for name in along others; do
+    $poslens collect "runs/theory/$name" --out results/theory/distance
+done
+for name in count depth depth_causal interventions; do
+    $poslens collect "runs/theory/$name" --out "results/theory/$name"
 done
 $(dirname "$poslens")/python studies/render.py

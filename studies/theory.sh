@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# What is measured in the name of the study's theory: seeds, margins, interventions, probes. About
+# an hour on two cores. Stopped, it continues with the same command. POSLENS is the command to call.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+poslens=${POSLENS:-.venv/bin/poslens} out=${1:-runs/theory}
+
+$poslens reproduce --config studies/seeds_along.toml --out "$out/along"
+$poslens reproduce --config studies/seeds.toml --out "$out/others"
+$poslens reproduce --config studies/seeds_count.toml --out "$out/count"
+$poslens theory "$out/along"
+$poslens theory "$out/others" --steps 0
+$poslens theory "$out/count" --steps 0
+for name in along others count; do
+    $poslens mechanism "$out/$name"
+done
+$poslens interventions --config studies/seeds.toml --out "$out/interventions"
+for name in depth depth_causal; do
+    $poslens reproduce --config "studies/$name.toml" --out "$out/$name"
+    $poslens probe "$out/$name"
+done
