@@ -51,6 +51,11 @@ standard = read(RESULTS / "standard")
 corrections = judged(read_all(CORRECTIONS)) if CORRECTIONS.exists() else []
 sizes = {name: read(SIZES / name) for name in ("standard", "published") if (SIZES / name).exists()}
 verdicts = ledger(standard)
+theory = {
+    path.name: read(path)
+    for path in sorted((RESULTS / "theory").glob("*"))
+    if path.name != "interventions"
+}
 
 
 def verdict(claim: str) -> Verdict:

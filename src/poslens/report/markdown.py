@@ -35,7 +35,7 @@ def accuracy_table(tables: Tables) -> str:
     for task in tasks:
         study = any(of == task for of, _ in PAPER)
         head += [f"{task}: accuracy{' [study]' if study else ''}, %", "sequences", "first layer"]
-    lines = [head, ["---"] * len(head)]
+    lines = [head]
     marked = {task: rising_schemes(tables, task) for task in tasks}
     for scheme in sorted(summary["scheme"].unique(), key=rank):
         line = [title(scheme)]
@@ -59,7 +59,7 @@ def accuracy_table(tables: Tables) -> str:
         notes.append("Mean over seeds, smallest and largest in brackets.")
     if any(marked.values()):
         notes.append(f"{RISING} marks schemes still improving when the budget ended.")
-    return f"{_table(lines)}\n\n{' '.join(notes)}"
+    return f"{table(lines)}\n\n{' '.join(notes)}"
 
 
 def _tally(layers: pl.DataFrame) -> str:
@@ -82,9 +82,9 @@ def _bounds(summary: pl.DataFrame, task: str) -> str:
 
 def ledger_table(verdicts: list[Verdict], numbers: bool = True) -> str:
     """One line a claim: its verdict and, unless left out, the numbers behind it."""
-    lines = [["claim", "", "verdict here", "numbers, by seed"], ["---"] * 4]
+    lines = [["claim", "", "verdict here", "numbers, by seed"]]
     lines += [[it.claim, it.statement, f"**{it.label}**", it.numbers] for it in verdicts]
-    return _table(lines if numbers else [line[:3] for line in lines])
+    return table(lines if numbers else [line[:3] for line in lines])
 
 
 def concentration_table(tables: Tables, task: str, layer: int = 0) -> str:
@@ -93,7 +93,6 @@ def concentration_table(tables: Tables, task: str, layer: int = 0) -> str:
     Heads zeroed, then heads that lose their position; over seeds mean, smallest and largest.
     """
     lines = [["scheme", *(name for it in ("zeroed", "position taken") for name in _of_edit(it))]]
-    lines.append(["---"] * len(lines[0]))
     rows = tables.concentration.filter(task=task, layer=layer, metric="accuracy")
     for scheme in sorted(rows["scheme"].unique(), key=rank):
         line = [title(scheme)]
@@ -107,7 +106,7 @@ def concentration_table(tables: Tables, task: str, layer: int = 0) -> str:
                 _tally(found),
             ]
         lines.append(line)
-    return _table(lines)
+    return table(lines)
 
 
 def _of_edit(edit: str) -> list[str]:
@@ -121,7 +120,6 @@ def matrix_table(rows: list[list[Judged]]) -> str:
     switch.
     """
     lines = [["correction", *(cell.claim for cell in rows[0])]]
-    lines.append(["---"] * len(lines[0]))
     for row in rows:
         line = [row[0].correction]
         for cell in row:
@@ -129,16 +127,14 @@ def matrix_table(rows: list[list[Judged]]) -> str:
             line.append("·" if cell.same else f"**{told}**" if cell.change else told)
         lines.append(line)
     signs = ", ".join(f"{sign} {label(verdict)}" for verdict, (_, _, sign) in LOOKS.items())
-    return (
-        f"{_table(lines)}\n\n{signs}; · the standard runs, no scheme of the claim has the switch."
-    )
+    return f"{table(lines)}\n\n{signs}; · the standard runs, no scheme of the claim has the switch."
 
 
 def length_table(tables: Tables, task: str) -> str:
     """One line a scheme: accuracy (%) by longest sequence over that of training, mean and range."""
     lengths = tables.lengths.filter(task=task)
     factors = sorted(lengths["factor"].unique())
-    lines = [["scheme", *(f"{factor}x" for factor in factors)], ["---"] * (1 + len(factors))]
+    lines = [["scheme", *(f"{factor}x" for factor in factors)]]
     for scheme in sorted(lengths["scheme"].unique(), key=rank):
         line = [title(scheme)]
         for factor in factors:
@@ -146,7 +142,7 @@ def length_table(tables: Tables, task: str) -> str:
             known = found.drop_nulls()
             line.append("cannot" if known.is_empty() else mean_and_range(100 * known, 1))
         lines.append(line)
-    return _table(lines)
+    return table(lines)
 
 
 def correlation_table(tables: Tables) -> str:
@@ -154,7 +150,6 @@ def correlation_table(tables: Tables) -> str:
     found = correlations(tables)
     factors = sorted(found["factor"].unique())
     lines = [["task", "heads", "measure", *(f"{factor}x" for factor in factors), "runs of schemes"]]
-    lines.append(["---"] * len(lines[0]))
     for key, rows in found.group_by("task", "target", "measure", maintain_order=True):
         task, target, measure = map(str, key)
         line = [task, LOST[target].lower(), NAMES[measure].lower()]
@@ -166,7 +161,7 @@ def correlation_table(tables: Tables) -> str:
         (row, *_) = rows.to_dicts()
         line.append(f"{row['runs']} of {row['schemes']}")
         lines.append(line)
-    return _table(lines)
+    return table(lines)
 
 
 def algebra_table(tables: Tables, task: str) -> str:
@@ -183,7 +178,6 @@ def algebra_table(tables: Tables, task: str) -> str:
             "tau_row",
         ]
     ]
-    lines.append(["---"] * len(lines[0]))
     for (scheme, layer), heads in _by_layer(tables.decomposition, task):
         acting = heads.filter(pl.col("explained").is_finite())
         if acting.is_empty():
@@ -198,7 +192,7 @@ def algebra_table(tables: Tables, task: str) -> str:
                 mean_and_range(acting["tau_row"]),
             ]
         )
-    return _table(lines)
+    return table(lines)
 
 
 def contraction_table(tables: Tables, task: str) -> str:
@@ -206,7 +200,6 @@ def contraction_table(tables: Tables, task: str) -> str:
     lines = [
         ["scheme", "layer", "operator norm", "below 1 in", "nuclear norm", "no norm has grown in"]
     ]
-    lines.append(["---"] * len(lines[0]))
     for (scheme, layer), heads in _by_layer(tables.spectra, task):
         lines.append(
             [
@@ -218,7 +211,7 @@ def contraction_table(tables: Tables, task: str) -> str:
                 percent(float(heads["none_grew"].to_numpy().mean())),
             ]
         )
-    return _table(lines)
+    return table(lines)
 
 
 def _by_layer(table: pl.DataFrame, task: str) -> list[tuple[tuple[str, int], pl.DataFrame]]:
@@ -236,5 +229,7 @@ def mean_and_range(values: pl.Series, digits: int = 2) -> str:
     return f"{mean} ({numbers.min():.{digits}f} to {numbers.max():.{digits}f})"
 
 
-def _table(lines: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def table(lines: list[list[str]]) -> str:
+    """A Markdown table; the first line is its head."""
+    head, *rest = lines
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rest])
