@@ -74,7 +74,8 @@ def test_margins_grow_on_the_way_down(
     assert {result.outcome for result in found.seeds} == {outcome}
     assert found.verdict == EXPECTED[outcome]
     if steps != [[]]:
-        assert "Over layers 0 to 1 and steps 0 and 100 of RoPE on distance: gamma" in found.reason
+        told = "Of 4 gammas of RoPE on distance (layers 0 to 1, steps 0 and 100), "
+        assert told in found.reason
 
 
 def test_too_few_examples_decide_nothing(study: StudyOf) -> None:

@@ -65,12 +65,11 @@ def judge_growing(runs: Runs) -> Judgement:
         return Judgement("undecided", {}, "A model of one layer has no gamma.")
     parts = [_above_one(row) for row in judged]
     defined = [row for row in judged if row["gamma"] == row["gamma"]]
-    words = f"Over layers 0 to {last - 1} and steps {listed(map(str, steps))} of {_ROPE.words}: "
-    words += ", ".join(
-        f"gamma {name} 1 in {sum(part is outcome for part in parts)}"
-        for name, outcome in (("above", True), ("below", False), ("not told from", None))
+    above, below = (sum(part is told for part in parts) for told in (True, False))
+    words = (
+        f"Of {len(parts)} gammas of {_ROPE.words} (layers 0 to {last - 1}, steps "
+        f"{listed(map(str, steps))}), {above} are surely above 1 and {below} surely below."
     )
-    words += "."
     numbers: dict[str, float] = {}
     if defined:
         least = min(defined, key=lambda row: row["gamma"])

@@ -28,7 +28,7 @@ def ends(frame: pl.DataFrame, what: What) -> tuple[float, float]:
     """The vertical axis of all schemes of a task; margins in powers of ten."""
     values = frame[what]
     if what == "lead":
-        return min(-0.1, 1.1 * float(values.to_numpy().min())), 1.04
+        return max(-1.04, min(-0.1, 1.1 * float(frame["lead_low"].to_numpy().min()))), 1.04
     positive = values.filter(values > 0).to_numpy()
     if not len(positive):
         return -3.0, 0.0
