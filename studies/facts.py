@@ -7,9 +7,10 @@ import polars as pl
 
 from poslens.claims import Verdict, ledger
 from poslens.claims.base import EDITS
+from poslens.claims.interventions import outcomes, read_interventions
 from poslens.claims.words import listed, title
 from poslens.experiments.rates import Rates
-from poslens.report import markdown
+from poslens.report import markdown, markdown_theory
 from poslens.report.corrections import changes, judged, read_all
 from poslens.report.improving import still_rising
 from poslens.report.style import number, percent
@@ -43,6 +44,23 @@ WOULD_CHANGE = {
     ),
     "C6 (k = 1)": "A budget too small for one head: it learns later than all do.",
     "C6 (k = 2)": "A budget too small for two heads.",
+    "C8": (
+        "Other layers than those after the second, a deeper or longer-trained model, or another "
+        "measure of where a direction has gone: the position subspace may turn while position is "
+        "still read as well (the probes)."
+    ),
+    "P6.1": (
+        "More examples, where the interval straddles the threshold; another size of threshold. The "
+        "study's own proposition may mean another quantity."
+    ),
+    "P6.2": (
+        "More examples, where intervals straddle the threshold. That one head's seed is surely not "
+        "small contradicts this reading, in which *cancels* is of every head."
+    ),
+    "T6.1": (
+        "A margin that is not above zero leaves gamma undefined, and more examples would only make "
+        "that surer where heads of a layer are alike."
+    ),
     "C7": "Another latent width or rotary width: MLA was run at one of each.",
 }
 
@@ -50,12 +68,22 @@ quick = read(RESULTS / "quick")
 standard = read(RESULTS / "standard")
 corrections = judged(read_all(CORRECTIONS)) if CORRECTIONS.exists() else []
 sizes = {name: read(SIZES / name) for name in ("standard", "published") if (SIZES / name).exists()}
-verdicts = ledger(standard)
+verdicts = [it for it in ledger(standard) if it.verdict != "not run"]
 theory = {
     path.name: read(path)
     for path in sorted((RESULTS / "theory").glob("*"))
     if path.name != "interventions"
 }
+INTERVENTIONS = RESULTS / "theory" / "interventions"
+interventions = outcomes(read_interventions(INTERVENTIONS)) if INTERVENTIONS.exists() else None
+# Of which folder's runs a claim of the theory is judged.
+theory_verdicts = [
+    it
+    for name, claims in {"distance": ("P6.1", "P6.2", "T6.1"), "depth": ("C8",)}.items()
+    if name in theory
+    for it in ledger(theory[name])
+    if it.claim in claims
+]
 
 
 def verdict(claim: str) -> Verdict:
@@ -147,6 +175,7 @@ def _first_row(tables: Tables, scheme: str, target: str) -> dict[str, Any]:
 
 
 _TABLES = ("accuracy", "algebra", "concentration", "contraction", "correlation", "ledger", "length")
+_THEORY = ("seed", "margin", "foresight", "intervention", "probe", "angle", "fall")
 # What templates see, by name.
 FACTS: dict[str, Any] = {
     "quick": quick,
@@ -154,9 +183,13 @@ FACTS: dict[str, Any] = {
     "corrections": corrections,
     "sizes": sizes,
     "verdicts": verdicts,
+    "theory": theory,
+    "interventions": interventions,
+    "theory_verdicts": theory_verdicts,
     "WOULD_CHANGE": WOULD_CHANGE,
     "DECIDES": DECIDES,
     **{f"{name}_table": getattr(markdown, f"{name}_table") for name in (*_TABLES, "matrix")},
+    **{f"{name}_table": getattr(markdown_theory, f"{name}_table") for name in _THEORY},
     **{
         function.__name__: function
         for function in (

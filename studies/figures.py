@@ -9,12 +9,16 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from facts import corrections, standard
+from facts import corrections, standard, theory
 from poslens.report.corrections_static import draw_matrix
 from poslens.report.static import STYLE, drawings
 from poslens.results import Tables
 
 DOTS_PER_INCH = 130
+THEORY = {
+    "distance": ("seed_against_batch_distance", "margins_by_layer_distance"),
+    "depth": ("probe_by_layer", "principal_angles"),
+}
 
 
 def draw(folder: Path) -> list[Path]:
@@ -29,6 +33,10 @@ def _figures() -> dict[str, Callable[[], Figure]]:
     figures = {name: found[name] for name in kept}
     first = min(standard.summary["seed"])
     figures["heads_and_positions"] = drawings(_of_seed(standard, first))[kept[-1]]
+    for part, names in THEORY.items():
+        if part in theory:
+            found = drawings(theory[part])
+            figures |= {name: found[name] for name in names}
     if corrections:
         figures["corrections"] = partial(draw_matrix, corrections)
     return figures
