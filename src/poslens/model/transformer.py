@@ -35,9 +35,13 @@ class ModelSettings:
     """Size and shape of the model, the same for every scheme, and how it differs from standard."""
 
     layers: int = 3
+    """Attention and feed-forward, one after the other, this often."""
     heads: int = 8
+    """Attention heads of a layer; they divide the width evenly."""
     width: int = 64
+    """Of the residual stream."""
     feedforward: int = 128
+    """Hidden units of a feed-forward."""
     causal: bool = False
     """Queries see no later keys."""
     readout: Readout = "mean"

@@ -269,7 +269,7 @@ class Trainer:
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.step, self.solved_in_a_row = notes["step"], notes["solved_in_a_row"]
         self.loss_sum, self.loss_count = notes["loss_sum"], notes["loss_count"]
-        self.usage = Usage(before=notes.get("seconds", 0.0))
+        self.usage = Usage(before=notes["seconds"])
         cut_back(folder.path / "metrics.jsonl", notes["metrics_bytes"])
 
 
