@@ -103,7 +103,7 @@ def grid(monkeypatch: pytest.MonkeyPatch, poslens: Callable) -> Callable[..., An
     """The profile and folder that a command line of `reproduce` asks for, without running it."""
     asked: list[Any] = []
 
-    def fake(profile: Any, folder: Path, *rest: object) -> None:
+    def fake(profile: Any, folder: Path, **rest: object) -> None:
         asked.append((profile, folder))
         raise InputError("enough")
 
