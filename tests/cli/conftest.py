@@ -1,16 +1,13 @@
 """Commands run in this process, in a folder of their own."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 
 from poslens.cli.main import main
-from poslens.experiments import reproduce as grid
-from poslens.experiments.local import Cell, News
 
 # A run of 8 steps; what a command takes beside them stands first.
 SMALL = (
@@ -41,14 +38,6 @@ class Done:
 
 
 Poslens = Callable[..., Done]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)
@@ -94,21 +83,3 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(trained: Path, tmp_path: Path) -> Path:
     """A copy of the trained run, in a folder of runs."""
     return Path(shutil.copytree(trained, tmp_path / "runs" / trained.name))
-
-
-@pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Cells run in this process instead of workers; the names of those that were run."""
-    done: list[str] = []
-
-    def run_cells(
-        cells: list[Cell], jobs: int, device: str, watch: Callable[[News], None] | None
-    ) -> None:
-        for cell in cells:
-            cell.complete(device)
-            done.append(cell.name)
-            if watch is not None:
-                watch(News(cell.name))
-
-    monkeypatch.setattr(grid, "run_cells", run_cells)
-    return done

@@ -3,7 +3,7 @@
 Shapes: B batch, L positions, E model width.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,14 +15,6 @@ from poslens.tasks import Distance
 from poslens.tasks.distance import DistanceSettings
 
 TASK = Distance(DistanceSettings(between=6, aside=3, words=20))  # up to 14 words
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

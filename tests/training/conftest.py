@@ -1,12 +1,11 @@
 """Runs so small that a whole training takes a fraction of a second."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from poslens.model import ModelSettings
 from poslens.training import RunSettings, TrainingSettings
@@ -17,15 +16,6 @@ RESULTS = (
     *("config.json", "metrics.jsonl", "model.safetensors"),
     *("summary.parquet", "curve.parquet", "labels.parquet"),
 )
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Sums do not depend on how many cores are busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -1,0 +1,36 @@
+"""What tests of several folders share."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from poslens.experiments import reproduce
+from poslens.experiments.local import Cell, News
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Sums do not depend on how many cores are busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Cells of a grid run in this process instead of workers; the names of those that were run."""
+    done: list[str] = []
+
+    def run_cells(
+        cells: list[Cell], jobs: int, device: str, watch: Callable[[News], None] | None
+    ) -> None:
+        for cell in cells:
+            cell.complete(device)
+            done.append(cell.name)
+            if watch is not None:
+                watch(News(cell.name))
+
+    monkeypatch.setattr(reproduce, "run_cells", run_cells)
+    return done
