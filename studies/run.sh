@@ -16,7 +16,8 @@ for scheme in rope mla; do
 done
 $poslens reproduce --profile standard --out runs/standard
 $poslens lengths runs/standard
-$poslens corrections --out runs/corrections
+$poslens corrections --schemes nope sinusoidal learned t5 alibi rope rope@1 rope@2 mla \
+    --out runs/corrections
 studies/published_size.sh small cpu
 studies/theory.sh
 for name in quick standard corrections published_size; do

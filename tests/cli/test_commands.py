@@ -240,3 +240,8 @@ def test_seeds_of_a_scheme_are_told_together(poslens: Callable, run: Path) -> No
     done = poslens("ablate", run.parent, "--jobs", "1", "--targets", "head")
     assert done.err.splitlines() == ["[1/2] rope-distance-seed0", "[2/2] rope-distance-seed1"]
     assert "rope on distance, first layer, head zero, 2 seeds: undecidable 2" in done.out
+
+
+def test_edits_of_one_run_are_told_as_they_are_measured(poslens: Callable, run: Path) -> None:
+    done = poslens("ablate", run)
+    assert done.err.splitlines() == ["measured: head zero", "measured: position none"]

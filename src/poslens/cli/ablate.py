@@ -1,5 +1,6 @@
 """`poslens ablate`: what each head of trained runs is worth, and what its position is."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -158,10 +159,18 @@ def ablate(folder: Path, command: Ablate) -> list[dict[str, Any]]:
         defined = [edit for edit in command.edits if it.refuses(edit) is None]
         chosen = (command.effort, command.layers, command.heads, command.metrics)
         return [row for edit in defined for row in it.rows(edit, *chosen)]
-    ablate_run(folder, command.device, command.edits, command.effort, command.sets)
+    alone = (command.path / "config.json").exists()
+    ablate_run(
+        *(folder, command.device, command.edits, command.effort, command.sets),
+        done=_tell_edit if alone else None,
+    )
     if command.published:
         add_effects(folder, published_measurements(folder, command.device))
     return []
+
+
+def _tell_edit(edit: Edit) -> None:
+    print(f"measured: {edit.target} {edit.method}", file=sys.stderr)
 
 
 def _tell_some(rows: list[dict[str, Any]], as_json: bool) -> None:

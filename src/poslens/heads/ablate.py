@@ -1,6 +1,6 @@
 """Ablate a finished run: effects of heads and of their position, and what they concentrate on."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -134,13 +134,15 @@ def ablate_run(
     edits: Iterable[Edit] = STANDARD,
     effort: Effort | None = None,
     sets: bool = False,
+    done: Callable[[Edit], None] | None = None,
 ) -> dict[Edit, str]:
     """Measure edits of every head of a finished run and add them to its tables.
 
     Tables EFFECTS and CONCENTRATION, with `sets` also NECESSITY, SUFFICIENCY and INTERACTIONS
     (`poslens.results`); what was measured by other edits stays in them. An edit that is not defined
     for the model (position, where its attention has none) has the verdict *undefined*; returned are
-    these edits and why. Raises InputError where the folder holds no trained model or a damaged one.
+    these edits and why. `done` is told of each edit once it is measured. Raises InputError where the
+    folder holds no trained model or a damaged one.
     """
     run = Ablatable.of(folder, device)
     undefined: dict[Edit, str] = {}
@@ -159,6 +161,8 @@ def ablate_run(
         concentration += concentration_rows(found, run.baseline)
         if sets:
             of_sets += run.sets(edit, found["loss"].measured, effort)
+        if done is not None:
+            done(edit)
     if sets:
         for name, rows in of_sets.tables().items():
             _add(folder, name, rows, edits)
