@@ -141,8 +141,8 @@ def ablate_run(
     Tables EFFECTS and CONCENTRATION, with `sets` also NECESSITY, SUFFICIENCY and INTERACTIONS
     (`poslens.results`); what was measured by other edits stays in them. An edit that is not defined
     for the model (position, where its attention has none) has the verdict *undefined*; returned are
-    these edits and why. `done` is told of each edit once it is measured. Raises InputError where the
-    folder holds no trained model or a damaged one.
+    these edits and why. `done` is told of each edit once it is measured. Raises InputError where
+    the folder holds no trained model or a damaged one.
     """
     run = Ablatable.of(folder, device)
     undefined: dict[Edit, str] = {}
