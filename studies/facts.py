@@ -13,7 +13,7 @@ from poslens.experiments.rates import Rates
 from poslens.report import markdown, markdown_theory
 from poslens.report.corrections import changes, judged, read_all
 from poslens.report.improving import still_rising
-from poslens.report.style import number, percent
+from poslens.report.style import number, percent, rank
 from poslens.results import Tables, described_runs, read
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -22,6 +22,9 @@ FIRST = {"layer": 0, "metric": "accuracy"}  # the layer that the study's claims 
 
 # Share of the ceiling below which a model of the published size decides nothing.
 DECIDES = 0.9
+# Accuracy from which on a scheme has solved its task, in every seed.
+SOLVES = 0.99
+NEARLY = 0.95  # what the prose calls learned, at the least
 # What would turn the verdict, or make it surer, by claim.
 WOULD_CHANGE = {
     "C1": (
@@ -124,15 +127,31 @@ def at_length(scheme: str, factor: int, task: str = "distance") -> pl.Series:
     return standard.lengths.filter(scheme=scheme, task=task, factor=factor)["accuracy"]
 
 
+def solvers(task: str) -> list[str]:
+    """The schemes that solve a task in every seed, in the study's order."""
+    worst = standard.summary.filter(task=task).group_by("scheme").agg(pl.col("accuracy").min())
+    return sorted(worst.filter(pl.col("accuracy") >= SOLVES)["scheme"], key=rank)
+
+
+def titles(schemes: list[str]) -> list[str]:
+    return [title(scheme) for scheme in schemes]
+
+
+def exceeds_all(values: pl.Series, schemes: tuple[str, ...], factor: int = 2) -> bool:
+    """Whether the least of `values` exceeds the most that any of these has at that length."""
+    most = [at_length(scheme, factor).to_numpy().max() for scheme in schemes]
+    return bool(values.to_numpy().min() > max(most))
+
+
 def rising(tables: Tables = standard) -> list[str]:
     """The runs still improving when their budget ended, in words."""
     runs = sorted(still_rising(tables))
     return [f"{title(scheme)} on {task}, seed {seed}" for scheme, task, seed in runs]
 
 
-def settings(name: str) -> dict[str, Any]:
-    """What the runs of a folder have in common: the first one's configuration and environment."""
-    return described_runs(RESULTS / name)[0]
+def settings(name: str, task: str = "distance") -> dict[str, Any]:
+    """Configuration and environment of a folder's first run of a task: what its runs share."""
+    return next(it for it in described_runs(RESULTS / name) if it["config"]["task"] == task)
 
 
 def span(values: pl.Series, digits: int = 1) -> str:
@@ -188,6 +207,8 @@ FACTS: dict[str, Any] = {
     "theory_verdicts": theory_verdicts,
     "WOULD_CHANGE": WOULD_CHANGE,
     "DECIDES": DECIDES,
+    "SOLVES": SOLVES,
+    "NEARLY": NEARLY,
     **{f"{name}_table": getattr(markdown, f"{name}_table") for name in (*_TABLES, "matrix")},
     **{f"{name}_table": getattr(markdown_theory, f"{name}_table") for name in _THEORY},
     **{
@@ -195,7 +216,8 @@ FACTS: dict[str, Any] = {
         for function in (
             *(verdict, with_verdict, accuracy, training, largest, first_layer, at_length, rising),
             *(settings, span, rates_tried, size_table),
-            *(ledger, changes, listed, number, percent),
+            *(ledger, changes, listed, number, percent, solvers, exceeds_all, titles),
+            *(markdown.mean_and_range,),
         )
     },
 }
