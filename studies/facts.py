@@ -7,6 +7,7 @@ import polars as pl
 
 from poslens.claims import Verdict, ledger
 from poslens.claims.base import EDITS
+from poslens.claims.extrapolation import correlations
 from poslens.claims.interventions import outcomes, read_interventions
 from poslens.claims.words import listed, title
 from poslens.experiments.rates import Rates
@@ -143,6 +144,16 @@ def exceeds_all(values: pl.Series, schemes: tuple[str, ...], factor: int = 2) ->
     return bool(values.to_numpy().min() > max(most))
 
 
+def correlated(task: str) -> pl.DataFrame:
+    """Correlations of length and concentration that have an interval."""
+    return correlations(standard).filter(pl.col("low").is_not_nan(), task=task)
+
+
+def tied(task: str) -> pl.DataFrame:
+    """Those whose interval leaves out zero."""
+    return correlated(task).filter((pl.col("low") > 0) | (pl.col("high") < 0))
+
+
 def rising(tables: Tables = standard) -> list[str]:
     """The runs still improving when their budget ended, in words."""
     runs = sorted(still_rising(tables))
@@ -217,6 +228,7 @@ FACTS: dict[str, Any] = {
             *(verdict, with_verdict, accuracy, training, largest, first_layer, at_length, rising),
             *(settings, span, rates_tried, size_table),
             *(ledger, changes, listed, number, percent, solvers, exceeds_all, titles),
+            *(tied, correlated),
             *(markdown.mean_and_range,),
         )
     },
