@@ -404,7 +404,7 @@ def test_metrics_damaged_in_mid_training(
     tensors, _ = RunFolder(run).load_tensors("model.safetensors")
     state = {f"model.{name}": value for name, value in tensors.items()}
     size = (run / "metrics.jsonl").stat().st_size
-    notes = {"step": 8, "solved_in_a_row": 0, "loss_sum": 0.0, "loss_count": 0}
+    notes = {"step": 8, "solved_in_a_row": 0, "loss_sum": 0.0, "loss_count": 0, "seconds": 1.0}
     RunFolder(run).save_tensors(TRAIN_STATE, state, {**notes, "metrics_bytes": size})
     (run / "summary.parquet").unlink()
     truncate(run / "metrics.jsonl")
