@@ -70,7 +70,8 @@ WOULD_CHANGE = {
 
 quick = read(RESULTS / "quick")
 standard = read(RESULTS / "standard")
-corrections = judged(read_all(CORRECTIONS)) if CORRECTIONS.exists() else []
+_corrections = read_all(CORRECTIONS) if CORRECTIONS.exists() else []
+corrections = judged(_corrections) if _corrections else []
 sizes = {name: read(SIZES / name) for name in ("standard", "published") if (SIZES / name).exists()}
 verdicts = [it for it in ledger(standard) if it.verdict != "not run"]
 theory = {
@@ -154,6 +155,33 @@ def tied(task: str) -> pl.DataFrame:
     return correlated(task).filter((pl.col("low") > 0) | (pl.col("high") < 0))
 
 
+def left(scheme: str, task: str) -> pl.Series:
+    """Accuracy with position taken from all heads of the model, a value for each seed."""
+    edit = {"target": "position", "method": EDITS["position"], "metric": "accuracy", "layer": -1}
+    rows = standard.effects.filter(scheme=scheme, task=task, **edit).sort("seed")
+    return rows["intact"] - rows["effect"]
+
+
+def weak_deposits(scheme: str, task: str) -> list[dict[str, Any]]:
+    """Layers and seeds whose zeroed heads have the verdict *weak deposit* or *deposit*."""
+    edit = {"target": "head", "method": EDITS["head"], "metric": "accuracy"}
+    rows = standard.concentration.filter(scheme=scheme, task=task, **edit)
+    return rows.filter(pl.col("verdict").str.ends_with("deposit")).to_dicts()
+
+
+def deposits_by_position(task: str) -> list[str]:
+    """Schemes with a first-layer deposit where position is taken, with their seeds."""
+    edit = {"target": "position", "method": EDITS["position"], "verdict": "deposit", **FIRST}
+    rows = standard.concentration.filter(task=task, **edit).sort("scheme", "seed")
+    return [f"{title(row['scheme'])} (seed {row['seed']})" for row in rows.to_dicts()]
+
+
+def range_of(values: pl.Series) -> str:
+    """A mean of whole numbers, with smallest and largest in brackets."""
+    mean, low, high = (number(float(it), 0) for it in (values.mean(), values.min(), values.max()))
+    return f"{mean} ({low} to {high})"
+
+
 def rising(tables: Tables = standard) -> list[str]:
     """The runs still improving when their budget ended, in words."""
     runs = sorted(still_rising(tables))
@@ -173,6 +201,14 @@ def span(values: pl.Series, digits: int = 1) -> str:
 def rates_tried() -> int:
     """How many learning rates were tried for a scheme on a task."""
     return int(Rates().table["learning_rate"].n_unique())
+
+
+def at_largest_rate() -> bool:
+    """Whether most of the chosen learning rates are the largest that were tried."""
+    rates = Rates()
+    tried = rates.table.select("scheme", "task").unique().rows()
+    most = float(rates.table["learning_rate"].to_numpy().max())
+    return sum(rates.best(scheme, task) == most for scheme, task in tried) > len(tried) / 2
 
 
 def size_table() -> str:
@@ -211,6 +247,7 @@ FACTS: dict[str, Any] = {
     "quick": quick,
     "standard": standard,
     "corrections": corrections,
+    "corrections_missing": sum(it.missing for it in _corrections),
     "sizes": sizes,
     "verdicts": verdicts,
     "theory": theory,
@@ -227,8 +264,18 @@ FACTS: dict[str, Any] = {
         for function in (
             *(verdict, with_verdict, accuracy, training, largest, first_layer, at_length, rising),
             *(settings, span, rates_tried, size_table),
-            *(ledger, changes, listed, number, percent, solvers, exceeds_all, titles),
-            *(tied, correlated),
+            *(
+                ledger,
+                changes,
+                listed,
+                number,
+                percent,
+                solvers,
+                exceeds_all,
+                titles,
+                at_largest_rate,
+            ),
+            *(tied, correlated, left, weak_deposits, deposits_by_position, range_of),
             *(markdown.mean_and_range,),
         )
     },
