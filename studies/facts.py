@@ -5,8 +5,9 @@ from typing import Any
 
 import polars as pl
 
-from poslens.claims import Verdict, ledger
-from poslens.claims.base import EDITS
+from poslens.claims import CLAIMS, Verdict, ledger
+from poslens.claims.base import EDITS, MINIMUM_SEEDS
+from poslens.claims.corrections import PUBLISHED
 from poslens.claims.extrapolation import correlations
 from poslens.claims.interventions import outcomes, read_interventions
 from poslens.claims.words import listed, title
@@ -71,7 +72,9 @@ WOULD_CHANGE = {
 quick = read(RESULTS / "quick")
 standard = read(RESULTS / "standard")
 _corrections = read_all(CORRECTIONS) if CORRECTIONS.exists() else []
-corrections = judged(_corrections) if _corrections else []
+# The claims that need no further tables than training and ablation write: C1 to C7.
+_JUDGED = tuple(claim for claim in CLAIMS if not claim.measured)
+corrections = judged(_corrections, _JUDGED) if _corrections else []
 sizes = {name: read(SIZES / name) for name in ("standard", "published") if (SIZES / name).exists()}
 verdicts = [it for it in ledger(standard) if it.verdict != "not run"]
 theory = {
@@ -178,7 +181,8 @@ def deposits_by_position(task: str) -> list[str]:
 
 def range_of(values: pl.Series) -> str:
     """A mean of whole numbers, with smallest and largest in brackets."""
-    mean, low, high = (number(float(it), 0) for it in (values.mean(), values.min(), values.max()))
+    them = values.to_numpy()
+    mean, low, high = (number(it, 0) for it in (them.mean(), them.min(), them.max()))
     return f"{mean} ({low} to {high})"
 
 
@@ -201,6 +205,13 @@ def span(values: pl.Series, digits: int = 1) -> str:
 def rates_tried() -> int:
     """How many learning rates were tried for a scheme on a task."""
     return int(Rates().table["learning_rate"].n_unique())
+
+
+def _whole_seeds() -> int:
+    """Seeds whose runs are finished under every switch."""
+    if not _corrections or _corrections[-1].name != PUBLISHED:
+        return 0
+    return min(it.own.summary["seed"].n_unique() for it in _corrections if not it.missing)
 
 
 def at_largest_rate() -> bool:
@@ -247,7 +258,9 @@ FACTS: dict[str, Any] = {
     "quick": quick,
     "standard": standard,
     "corrections": corrections,
-    "corrections_missing": sum(it.missing for it in _corrections),
+    "corrections_seeds": _whole_seeds(),
+    "MINIMUM_SEEDS": MINIMUM_SEEDS,
+    "changed": changes(corrections, _JUDGED) if corrections else [],
     "sizes": sizes,
     "verdicts": verdicts,
     "theory": theory,
