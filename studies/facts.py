@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from poslens.claims import CLAIMS, Verdict, ledger
+from poslens.claims import CLAIMS, ledger
 from poslens.claims.base import EDITS, MINIMUM_SEEDS
 from poslens.claims.corrections import PUBLISHED
 from poslens.claims.extrapolation import correlations
@@ -94,19 +94,9 @@ theory_verdicts = [
 ]
 
 
-def verdict(claim: str) -> Verdict:
-    """The verdict on a claim at the standard size."""
-    return next(it for it in verdicts if it.claim == claim)
-
-
 def with_verdict(*names: str) -> list[str]:
     """The claims that have one of these verdicts at the standard size."""
     return [it.claim for it in verdicts if it.verdict in names]
-
-
-def accuracy(scheme: str, task: str, tables: Tables = standard) -> pl.Series:
-    """Held-out accuracy, a value for each seed."""
-    return tables.summary.filter(scheme=scheme, task=task)["accuracy"]
 
 
 def training(scheme: str, task: str, tables: Tables = standard) -> pl.Series:
@@ -275,7 +265,7 @@ FACTS: dict[str, Any] = {
     **{
         function.__name__: function
         for function in (
-            *(verdict, with_verdict, accuracy, training, largest, first_layer, at_length, rising),
+            *(with_verdict, training, largest, first_layer, at_length, rising),
             *(settings, span, rates_tried, size_table),
             *(
                 ledger,

@@ -99,10 +99,3 @@ def folded_normal(mu_K: Floats, sigma_K: Floats, size: int) -> Floats:
         z_K = np.where(s_K > 0, mu_K / s_K, np.inf)
     spread_K = s_K * np.sqrt(2 / np.pi) * np.exp(-(z_K**2) / 2)
     return np.asarray(spread_K + mu_K * (1 - 2 * ndtr(-z_K)), np.float64)
-
-
-def turning_batch(mu_K: Floats, sigma_K: Floats) -> Floats:
-    """B* = (sigma / mu)^2, from which on the mean of a batch is no longer mostly noise."""
-    with np.errstate(divide="ignore"):
-        found: Floats = np.square(sigma_K / mu_K)
-    return found
