@@ -1,5 +1,6 @@
 """What the templates may say: the committed tables, and numbers taken from them."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ from poslens.claims.corrections import PUBLISHED
 from poslens.claims.extrapolation import correlations
 from poslens.claims.interventions import outcomes, read_interventions
 from poslens.claims.words import listed, title
+from poslens.encodings.base import Shape
+from poslens.encodings.rope import RoPESettings
 from poslens.experiments.rates import Rates
+from poslens.model.latent_attention import LatentSettings
 from poslens.report import markdown, markdown_theory
 from poslens.report.corrections import changes, judged, read_all
 from poslens.report.improving import still_rising
 from poslens.report.style import number, percent, rank
 from poslens.results import Tables, described_runs, read
+from poslens.training.loop import SOLVED_IN_A_ROW
 
 RESULTS = Path(__file__).parents[1] / "results"
 CORRECTIONS, SIZES = RESULTS / "corrections", RESULTS / "published_size"
@@ -148,6 +153,12 @@ def tied(task: str) -> pl.DataFrame:
     return correlated(task).filter((pl.col("low") > 0) | (pl.col("high") < 0))
 
 
+def above_baseline(scheme: str, task: str) -> pl.Series:
+    """Accuracy above the length-only baseline, a value for each seed."""
+    runs = standard.summary.filter(scheme=scheme, task=task)
+    return runs["accuracy"] - runs["baseline"]
+
+
 def left(scheme: str, task: str) -> pl.Series:
     """Accuracy with position taken from all heads of the model, a value for each seed."""
     edit = {"target": "position", "method": EDITS["position"], "metric": "accuracy", "layer": -1}
@@ -185,6 +196,22 @@ def rising(tables: Tables = standard) -> list[str]:
 def settings(name: str, task: str = "distance") -> dict[str, Any]:
     """Configuration and environment of a folder's first run of a task: what its runs share."""
     return next(it for it in described_runs(RESULTS / name) if it["config"]["task"] == task)
+
+
+def commits(name: str) -> str:
+    """The commits at which a folder's runs were made, with how many of them."""
+    found = Counter(it["environment"]["commit"][:7] for it in described_runs(RESULTS / name))
+    return listed(f"`{commit}` ({runs} runs)" for commit, runs in sorted(found.items()))
+
+
+def latent_words(width: int, heads: int) -> str:
+    """The widths that MLA has in a model of the standard size."""
+    shape = Shape(width, heads, width // heads, max_length=1)
+    queries, keys, content, rotary, values = LatentSettings().resolve(shape)
+    return (
+        f"{content} content and {rotary} rotary dimensions and values of {values}, from latents "
+        f"of {queries} (queries) and {keys} (keys and values)"
+    )
 
 
 def span(values: pl.Series, digits: int = 1) -> str:
@@ -250,6 +277,8 @@ FACTS: dict[str, Any] = {
     "corrections": corrections,
     "corrections_seeds": _whole_seeds(),
     "MINIMUM_SEEDS": MINIMUM_SEEDS,
+    "ROPE_BASE": RoPESettings().base,
+    "SOLVED_IN_A_ROW": SOLVED_IN_A_ROW,
     "changed": changes(corrections, _JUDGED) if corrections else [],
     "sizes": sizes,
     "verdicts": verdicts,
@@ -266,7 +295,7 @@ FACTS: dict[str, Any] = {
         function.__name__: function
         for function in (
             *(with_verdict, training, largest, first_layer, at_length, rising),
-            *(settings, span, rates_tried, size_table),
+            *(settings, span, rates_tried, size_table, commits, latent_words, above_baseline),
             *(
                 ledger,
                 changes,

@@ -43,7 +43,7 @@ def outcomes(verdict: Any) -> list[str]:
     ("claim", "task", "accuracies", "changed", "verdict", "words"),
     [
         ("C1", "distance", DISTANCE, {}, "reproduced", "6 of 6 comparisons come out"),
-        ("C1", "distance", DISTANCE, {"mla": 0.99}, "contradicted", "RoPE (97.0 %) is below MLA"),
+        ("C1", "distance", DISTANCE, {"mla": 0.99}, "contradicted", "RoPE (97.00 %) is below MLA"),
         ("C1", "distance", DISTANCE, {"mla": 0.965}, "inconclusive", "level within error"),
         ("C1", "distance", DISTANCE, {"mla": 0.965, "t5": 0.99}, "contradicted", "below T5 bias"),
         ("C2", "distance", DISTANCE, {}, "reproduced", "is 2.0 points above"),
@@ -51,8 +51,8 @@ def outcomes(verdict: Any) -> list[str]:
         ("C2", "distance", DISTANCE, {"alibi": 0.251}, "contradicted", "5.1 points above"),
         ("C2", "distance", DISTANCE, {"nope": 0.1}, "reproduced", "10.0 points below"),
         ("C3", "count", COUNT, {}, "reproduced", "8 of 8 comparisons come out"),
-        ("C3", "count", COUNT, {"rope": 0.85}, "contradicted", "NoPE (78.0 %) is below RoPE"),
-        ("C3", "count", COUNT, {"alibi": 0.72}, "contradicted", "RoPE (69.0 %) is below ALiBi"),
+        ("C3", "count", COUNT, {"rope": 0.85}, "contradicted", "NoPE (78.00 %) is below RoPE"),
+        ("C3", "count", COUNT, {"alibi": 0.72}, "contradicted", "RoPE (69.00 %) is below ALiBi"),
         ("C3", "count", COUNT, {"rope": 0.775}, "inconclusive", "level within error"),
     ],
 )
@@ -87,7 +87,7 @@ def test_schemes_that_share_the_ceiling_are_not_told_apart(study: StudyOf) -> No
     found = grid(study(), "distance", perfect).verdict("C1")
     assert outcomes(found) == ["undecided"] * 3
     assert found.label == "inconclusive, undecided"
-    assert "both at the ceiling: this task does not tell them apart" in found.reason
+    assert "at the ceiling, where this task does not tell them apart: RoPE" in found.reason
 
 
 def test_one_seed_leans(study: StudyOf) -> None:

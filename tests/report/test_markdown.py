@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 from poslens.claims import ledger
 from poslens.claims.extrapolation import correlations
@@ -57,6 +58,25 @@ def test_seeds_make_a_mean_with_a_range_and_a_tally(make: Callable, tmp_path: Pa
     for curve, marked in ((steady, False), (rising, True)):
         text = accuracy_table(replace(tables, curve=curve, summary=unsolved))
         assert ("\u2191" in text) is marked
+
+
+@pytest.mark.parametrize(
+    ("sequences", "solved", "told"),
+    [
+        ((400, 500, 600), (True, True, True), "500 (400 to 600)"),
+        ((400, 500, 600), (True, True, False), "400 to > 600"),
+        ((600, 600, 600), (False, False, False), "> 600"),
+    ],
+)
+def test_sequences_of_unsolved_runs_are_a_bound(
+    sequences: tuple, solved: tuple, told: str, make: Callable, tmp_path: Path
+) -> None:
+    tables = read(make(tmp_path / "runs", schemes=("rope",), tasks=("distance",), seeds=(0, 1, 2)))
+    columns = {"sequences": pl.Series(sequences), "solved": pl.Series(solved)}
+    text = accuracy_table(replace(tables, summary=tables.summary.with_columns(**columns)))
+    _, row = cells(text)
+    assert row[2] == told
+    assert ("> marks" in text) is not all(solved)
 
 
 def test_lengths_and_correlations_have_a_row_each(quick: Path) -> None:

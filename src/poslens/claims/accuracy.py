@@ -47,19 +47,27 @@ def difference(first: Row, second: Row) -> Difference:
     return Difference(first["accuracy"] - second["accuracy"], z * math.sqrt(variance))
 
 
-def order(low: Cell, high: Cell, runs: Runs) -> tuple[bool | None, str]:
-    """Whether `high` is above `low` beyond error, and that in words."""
+class Order(NamedTuple):
+    """How two cells compare: whether as claimed (None within error), where, and in words."""
+
+    held: bool | None
+    at_ceiling: bool
+    words: str
+
+
+def order(low: Cell, high: Cell, runs: Runs) -> Order:
+    """Whether `high` is above `low` beyond error."""
     row, other = runs.summary[high], runs.summary[low]
     found = difference(row, other)
-    names = f"{title(high.scheme)} ({percent(row['accuracy'])})"
-    against = f"{title(low.scheme)} ({percent(other['accuracy'])})"
-    gap = f"by {points(abs(found.value))}, error {points(found.error)}"
+    ceiling = row["ceiling"] - NEAR_CEILING
+    at_ceiling = min(row["accuracy"], other["accuracy"]) >= ceiling
+    names = f"{title(high.scheme)} ({percent(row['accuracy'], 2)})"
+    against = f"{title(low.scheme)} ({percent(other['accuracy'], 2)})"
+    gap = f"by {points(abs(found.value), 2)}, error {100 * found.error:.2f}"
     if found.above is None:
-        ceiling = row["ceiling"] - NEAR_CEILING
-        both_top = min(row["accuracy"], other["accuracy"]) >= ceiling
-        why = ", both at the ceiling: this task does not tell them apart" if both_top else ""
-        return None, f"{names} and {against} are level within error ({gap}{why})"
-    return found.above, f"{names} is {'above' if found.above else 'below'} {against} {gap}"
+        return Order(None, at_ceiling, f"{names} and {against} ({gap})")
+    side = "above" if found.above else "below"
+    return Order(found.above, at_ceiling, f"{names} is {side} {against} {gap}")
 
 
 def judge_orders(pairs: Sequence[tuple[Cell, Cell]], runs: Runs) -> Judgement:
@@ -67,11 +75,18 @@ def judge_orders(pairs: Sequence[tuple[Cell, Cell]], runs: Runs) -> Judgement:
     orders = [order(low, high, runs) for low, high in pairs]
     cells = dict.fromkeys(cell for pair in pairs for cell in reversed(pair))
     numbers = {title(cell.scheme): runs.summary[cell]["accuracy"] for cell in cells}
-    against = [words for held, words in orders if not held]
-    kept = sum(held is True for held, _ in orders)
-    words = f"{kept} of {len(orders)} comparisons come out as claimed"
-    words += f"; {'; '.join(against)}." if against else "."
-    return Judgement(all_of(held for held, _ in orders), numbers, words)
+    level = [it for it in orders if it.held is None]
+    groups = {
+        "": [it.words for it in orders if it.held is False],
+        "level within error: ": [it.words for it in level if not it.at_ceiling],
+        "level within error at the ceiling, where this task does not tell them apart: ": [
+            it.words for it in level if it.at_ceiling
+        ],
+    }
+    kept = sum(it.held is True for it in orders)
+    words = [f"{kept} of {len(orders)} comparisons come out as claimed"]
+    words += [name + ", ".join(found) for name, found in groups.items() if found]
+    return Judgement(all_of(it.held for it in orders), numbers, f"{'; '.join(words)}.")
 
 
 def judge_failing(cells: tuple[Cell, ...], runs: Runs) -> Judgement:

@@ -33,11 +33,11 @@ def listed(items: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def percent(value: float) -> str:
-    """A share as a percentage with one decimal."""
-    return f"{100 * value:.1f} %"
+def percent(value: float, decimals: int = 1) -> str:
+    """A share as a percentage."""
+    return f"{100 * value:.{decimals}f} %"
 
 
-def points(value: float) -> str:
-    """A difference of shares in percentage points with one decimal."""
-    return f"{100 * value:.1f} points"
+def points(value: float, decimals: int = 1) -> str:
+    """A difference of shares in percentage points."""
+    return f"{100 * value:.{decimals}f} points"

@@ -25,9 +25,10 @@ def summary_page(tables: Tables, verdicts: list[Verdict]) -> str:
 def accuracy_table(tables: Tables) -> str:
     """One line a scheme: for each task held-out accuracy, training sequences, first layer.
 
-    Of several seeds the mean with smallest and largest. "First layer" is the verdict on zero
-    ablation of the first layer's heads, with the number of seeds; an arrow marks schemes of which a
-    run was still improving when its budget ended.
+    Of several seeds the mean with smallest and largest; of sequences no mean where a run ended
+    unsolved. "First layer" is the verdict on zero ablation of the first layer's heads, with the
+    number of seeds; an arrow marks schemes of which a run was still improving when its budget
+    ended.
     """
     summary = tables.summary
     tasks = tasks_of(summary)
@@ -50,16 +51,29 @@ def accuracy_table(tables: Tables) -> str:
                 mean_and_range(100 * runs["accuracy"], 1)
                 + arrow
                 + (f" [{number(100 * paper, 2)}]" if paper else ""),
-                number(float(runs["sequences"].to_numpy().mean()), 0),
+                _trained_on(runs),
                 _tally(first_layer_rows(tables.concentration, task).filter(scheme=scheme)),
             ]
         lines.append(line)
     notes = [f"{_bounds(summary, task)}." for task in tasks]
     if summary["seed"].n_unique() > 1:
         notes.append("Mean over seeds, smallest and largest in brackets.")
+    if not summary["solved"].all():
+        notes.append("> marks runs that had not solved their task when the budget ended.")
     if any(marked.values()):
         notes.append(f"{RISING} marks schemes still improving when the budget ended.")
     return f"{table(lines)}\n\n{' '.join(notes)}"
+
+
+def _trained_on(runs: pl.DataFrame) -> str:
+    """Training sequences until solved; those of runs that were not are a bound."""
+    counts = runs["sequences"].to_numpy()
+    low, high, mean = (number(it, 0) for it in (counts.min(), counts.max(), counts.mean()))
+    if not runs["solved"].any():
+        return f"> {high}"
+    if not runs["solved"].all():
+        return f"{low} to > {high}"
+    return mean if runs.height == 1 else f"{mean} ({low} to {high})"
 
 
 def _tally(layers: pl.DataFrame) -> str:
