@@ -1,7 +1,5 @@
 """Figure 2: learning curves, held-out accuracy against training sequences seen."""
 
-from typing import Any
-
 import matplotlib.axes
 import plotly.graph_objects as go
 import polars as pl
@@ -13,11 +11,11 @@ from poslens.report.lines import (
     add_references,
     draw_name,
     draw_references,
+    draw_runs,
     named_references,
 )
 from poslens.report.panels import Panel, axis, empty_figure, spread
 from poslens.report.style import (
-    DASHED,
     colours,
     number,
     ordered,
@@ -122,17 +120,10 @@ def draw_curves(axes: matplotlib.axes.Axes, tables: Tables, task: str) -> None:
     draw_references(axes, named_references(tables, task), (0, longest * 1.02))
     for key, runs in frame.group_by("scheme", maintain_order=True):
         scheme = str(key[0])
-        style: dict[str, Any] = {
-            "color": palette[scheme],
-            "linestyle": (0, (4, 2)) if scheme in DASHED else "-",
-        }
-        if runs["seed"].n_unique() > 1:
-            for _, seed in runs.group_by("seed", maintain_order=True):
-                axes.plot(
-                    seed["thousands"], 100 * seed["accuracy"], linewidth=0.7, alpha=0.4, **style
-                )
-            runs = mean_frame(runs)
-        axes.plot(runs["thousands"], 100 * runs["accuracy"], linewidth=1.7, **style)
+        columns = (pl.col("thousands").alias("x"), (100 * pl.col("accuracy")).alias("y"))
+        mean = mean_frame(runs) if runs["seed"].n_unique() > 1 else runs
+        seeds = runs.select("seed", *columns)
+        draw_runs(axes, scheme, seeds, mean.select(columns), palette[scheme])
     for scheme, end, height, place in ends_frame(frame, 4.6).iter_rows():
         ends, heights = (end, longest * 1.02), (height, place)
         draw_name(axes, names[scheme], palette[scheme], ends, heights)

@@ -14,11 +14,11 @@ from poslens.report.lines import (
     add_references,
     draw_name,
     draw_references,
+    draw_runs,
     named_references,
 )
 from poslens.report.panels import Panel, axis, empty_figure, spread
 from poslens.report.style import (
-    DASHED,
     colours,
     number,
     ordered,
@@ -191,28 +191,21 @@ def draw_lengths(axes: matplotlib.axes.Axes, tables: Tables, task: str) -> None:
     told = frame.filter(pl.col("accuracy").is_not_null())
     for key, runs in told.group_by("scheme", maintain_order=True):
         scheme = str(key[0])
-        style: dict[str, Any] = {
-            "color": palette[scheme],
-            "linestyle": (0, (4, 2)) if scheme in DASHED else "-",
-        }
-        several = runs["seed"].n_unique() > 1
-        for _, seed in runs.group_by("seed", maintain_order=True):
-            x, y = seed["factor"].to_list(), (100 * seed["accuracy"]).to_list()
-            if several:
-                axes.plot(x, y, linewidth=0.7, alpha=0.4, **style)
-            else:
-                low, high = (abs(100 * seed[it] - pl.Series(y)).to_list() for it in ("low", "high"))
-                axes.errorbar(x, y, yerr=[low, high], linewidth=1.7, elinewidth=1, **style)
-        if several:
-            mean = means(runs)
-            axes.plot(mean["factor"], 100 * mean["accuracy"], linewidth=1.7, **style)
+        percents = [
+            (100 * pl.col(it)).alias(name)
+            for it, name in {"accuracy": "y", "low": "low", "high": "high"}.items()
+        ]
+        seeds = runs.select("seed", pl.col("factor").alias("x"), *percents)
+        mean = means(runs).select(pl.col("factor").alias("x"), percents[0])
+        draw_runs(axes, scheme, seeds, mean, palette[scheme])
     for end in ends(frame):
         rows = told.filter(scheme=end.scheme, factor=end.factor)
         if not rows.is_empty():
             height = 100 * float(rows["accuracy"].to_numpy().mean())
             axes.plot(end.factor, height, "X", markersize=7, color=palette[end.scheme])
             note = f"{short_title(end.scheme)} ends"
-            style = {"textcoords": "offset points", "va": "center", "fontsize": 8, "zorder": 5}
+            style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "zorder": 5}
+            style["fontsize"] = 8
             style["bbox"] = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1}
             style["color"] = text_colour(palette[end.scheme])
             axes.annotate(note, (end.factor, height), xytext=(9, 0), **style)

@@ -2,9 +2,11 @@
 
 import html
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.axes
 import plotly.graph_objects as go
+import polars as pl
 
 from poslens.report.accuracy import references
 from poslens.report.style import DASHED, SOFT, percent, short_title, text_colour
@@ -116,6 +118,27 @@ def draw_references(
             color=SOFT,
             fontsize=8,
         )
+
+
+def draw_runs(
+    axes: matplotlib.axes.Axes, scheme: str, runs: pl.DataFrame, mean: pl.DataFrame, colour: str
+) -> None:
+    """A scheme's line for print: of several seeds thin lines under the mean's, of one its interval.
+
+    `runs` holds seed, x, y and, where a point has an interval, low and high; `mean` x and y.
+    """
+    style: dict[str, Any] = {
+        "color": colour,
+        "linestyle": (0, (4, 2)) if scheme in DASHED else "-",
+    }
+    if runs["seed"].n_unique() > 1:
+        for _, seed in runs.group_by("seed", maintain_order=True):
+            axes.plot(seed["x"], seed["y"], linewidth=0.7, alpha=0.4, **style)
+    elif "low" in runs.columns:
+        error = [(runs[it] - runs["y"]).abs().to_list() for it in ("low", "high")]
+        axes.errorbar(runs["x"], runs["y"], yerr=error, linewidth=1.7, elinewidth=1, **style)
+        return
+    axes.plot(mean["x"], mean["y"], linewidth=1.7, **style)
 
 
 def draw_name(

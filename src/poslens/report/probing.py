@@ -11,11 +11,10 @@ import polars as pl
 from poslens.claims.displaced import DISPLACED
 from poslens.claims.implicit import appears
 from poslens.claims.words import title
-from poslens.report.lines import add_line, add_name, draw_name
+from poslens.report.lines import add_line, add_name, draw_name, draw_runs
 from poslens.report.listings import Listing
 from poslens.report.panels import Panel, axis, empty_figure, spread
 from poslens.report.style import (
-    DASHED,
     FAINT,
     SOFT,
     colours,
@@ -287,21 +286,13 @@ def draw_probing(axes: matplotlib.axes.Axes, tables: Tables, task: str, measure:
         )
     for key, runs in frame.group_by("scheme", maintain_order=True):
         scheme = str(key[0])
-        style: dict[str, Any] = {
-            "color": palette[scheme],
-            "linestyle": (0, (4, 2)) if scheme in DASHED else "-",
-        }
-        several = runs["seed"].n_unique() > 1
-        for _, seed in runs.group_by("seed", maintain_order=True):
-            x, y = seed["state"].to_list(), unit * seed["value"]
-            if several:
-                axes.plot(x, y.to_list(), linewidth=0.7, alpha=0.4, **style)
-            else:
-                error = [(unit * seed[it] - y).abs().to_list() for it in ("low", "high")]
-                axes.errorbar(x, y.to_list(), yerr=error, linewidth=1.7, elinewidth=1, **style)
-        if several:
-            mean = means(runs)
-            axes.plot(mean["state"], unit * mean["value"], linewidth=1.7, **style)
+        values = [
+            (unit * pl.col(it)).alias(name)
+            for it, name in {"value": "y", "low": "low", "high": "high"}.items()
+        ]
+        seeds = runs.select("seed", pl.col("state").alias("x"), *values)
+        mean = means(runs).select(pl.col("state").alias("x"), values[0])
+        draw_runs(axes, scheme, seeds, mean, palette[scheme])
     for scheme, state, height, place in names_frame(frame, measure).iter_rows():
         name = short_title(scheme)
         draw_name(axes, name, palette[scheme], (state, ends[1]), (height, place))
