@@ -1,7 +1,6 @@
 """The certificate as a page: everything found is in it, safely, and it needs nothing else."""
 
 import math
-import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,15 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.browser import needs_browser, visit
 
 from poslens.certificate import drawing
 from poslens.certificate.finding import Certificate, Finding
 from poslens.certificate.page import parameters, render, summary, text, write_html
 from poslens.errors import InputError
 from poslens.report import style
-
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 RIGHT = Finding("rotary", "layout", "right", "channels f and f + 32 pair up (half-split)")
 UNUSUAL = Finding("rotary", "frequencies", "unusual", "YaRN", "Named.", "", {"factor": 4.0})
@@ -219,25 +216,11 @@ def seen(
     request: pytest.FixtureRequest, page: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """The page as a browser of that width shows it, with its requests and complaints."""
-    sync_api = pytest.importorskip("playwright.sync_api")
     path = tmp_path_factory.mktemp("page") / "certificate.html"
     path.write_text(page, "utf-8")
-    requests: list[str] = []
-    complaints: list[str] = []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
-        tab = browser.new_page(viewport={"width": request.param, "height": 900})
-        tab.on("request", lambda it: requests.append(it.url))
-        tab.on("console", lambda it: complaints.append(it.text))
-        tab.on("pageerror", lambda it: complaints.append(str(it)))
-        tab.goto(path.as_uri())
-        found = tab.evaluate(READ)
-        browser.close()
-    others = [url for url in requests if url != path.as_uri() and not url.startswith("data:")]
-    return {**found, "others": others, "complaints": complaints}
-
-
-needs_browser = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}")
+    with visit(path, request.param) as visited:
+        found = visited.tab.evaluate(READ)
+    return {**found, "others": visited.others, "complaints": visited.complaints}
 
 
 @pytest.mark.slow

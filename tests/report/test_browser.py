@@ -1,16 +1,14 @@
 """The page in headless Chromium: no request, no error, nothing cut, nothing on top of another."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.browser import needs_browser, visit
 
 from poslens.report import build
 
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 WIDTHS = (1280, 390)
 # Panels and the place in them that the mouse goes to.
 HOVERED = {
@@ -24,7 +22,7 @@ HOVERED = {
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}"),
+    needs_browser,
 ]
 
 # Everything the tests ask of the page, read in one go.
@@ -62,17 +60,8 @@ def seen(
     request: pytest.FixtureRequest, page_file: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """The page as a browser of that width shows it, with its requests and complaints."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    requests: list[str] = []
-    complaints: list[str] = []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
-        page = browser.new_page(viewport={"width": request.param, "height": 900})
-        page.set_default_timeout(120_000)  # the machine may be busy
-        page.on("request", lambda it: requests.append(it.url))
-        page.on("console", lambda it: complaints.append(it.text))
-        page.on("pageerror", lambda it: complaints.append(str(it)))
-        page.goto(page_file.as_uri())
+    with visit(page_file, request.param) as visited:
+        page = visited.tab
         page.wait_for_function(
             "[...document.querySelectorAll('.panel')].every((it) => it.querySelector('svg')"
             " || it.closest('details:not([open])'))"
@@ -90,13 +79,12 @@ def seen(
             page.hover(panel, position=place)
             page.wait_for_selector(f"{panel} .hovertext")
             told[panel] = page.text_content(f"{panel} .hovertext")
-        browser.close()
-    return {**found, "told": told, "requests": requests, "complaints": complaints, "shot": shot}
+    seen = {"others": visited.others, "complaints": visited.complaints}
+    return {**found, **seen, "told": told, "shot": shot}
 
 
-def test_the_page_asks_for_nothing_but_itself(seen: dict[str, Any], page_file: Path) -> None:
-    others = [url for url in seen["requests"] if not url.startswith("data:")]
-    assert others == [page_file.as_uri()]
+def test_the_page_asks_for_nothing_but_itself(seen: dict[str, Any]) -> None:
+    assert seen["others"] == []
 
 
 def test_the_console_is_silent(seen: dict[str, Any]) -> None:

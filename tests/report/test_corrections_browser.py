@@ -1,19 +1,16 @@
 """The page of corrections in headless Chromium: quiet, nothing cut, reasons at a tap."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.browser import needs_browser, visit
 
 from poslens.report import build
 
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}"),
+    needs_browser,
 ]
 
 READ = """() => {
@@ -43,17 +40,8 @@ def page_file(corrected: Path) -> Path:
 @pytest.fixture(scope="module", params=(1280, 390))
 def seen(request: pytest.FixtureRequest, page_file: Path) -> dict[str, Any]:
     """What a browser of that width shows, and what it tells of a cell before and after a tap."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    requests: list[str] = []
-    complaints: list[str] = []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
-        page = browser.new_page(viewport={"width": request.param, "height": 900})
-        page.set_default_timeout(120_000)  # the machine may be busy
-        page.on("request", lambda it: requests.append(it.url))
-        page.on("console", lambda it: complaints.append(it.text))
-        page.on("pageerror", lambda it: complaints.append(str(it)))
-        page.goto(page_file.as_uri())
+    with visit(page_file, request.param) as visited:
+        page = visited.tab
         page.wait_for_function(
             "[...document.querySelectorAll('.panel')].every((it) => it.querySelector('svg'))"
         )
@@ -65,13 +53,14 @@ def seen(request: pytest.FixtureRequest, page_file: Path) -> dict[str, Any]:
         page.hover("#difference-distance", position={"x": 120, "y": 20})
         page.wait_for_selector("#difference-distance .hovertext")
         told.append(page.text_content("#difference-distance .hovertext"))
-        browser.close()
-    return {**found, "told": told, "requests": requests, "complaints": complaints}
+    return {
+        **found,
+        **{"told": told, "others": visited.others, "complaints": visited.complaints},
+    }
 
 
-def test_the_page_is_alone_and_silent(seen: dict[str, Any], page_file: Path) -> None:
-    others = [url for url in seen["requests"] if not url.startswith("data:")]
-    assert others == [page_file.as_uri()]
+def test_the_page_is_alone_and_silent(seen: dict[str, Any]) -> None:
+    assert seen["others"] == []
     assert seen["complaints"] == []
 
 

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import re
 import shutil
 import zlib
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tests.browser import needs_browser, visit
 
 from poslens.errors import InputError
 from poslens.model import ModelSettings
@@ -29,8 +29,6 @@ from poslens.results import read
 from poslens.toeplitz.tables import decompose_run
 from poslens.training import RunSettings, TrainingSettings, train
 
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 RUNS = [
     *(("mla", "distance", 0), ("alibi", "distance", 0), ("rope", "count", 0)),
     *(("rope", "distance", 1), ("rope", "distance", 0)),
@@ -200,21 +198,11 @@ def test_folders_without_what_the_page_needs(decomposed: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}")
+@needs_browser
 def test_in_a_browser(decomposed: Path, tmp_path: Path) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    address = build_decomposition(decomposed).as_uri()
-    requests: list[str] = []
-    complaints: list[str] = []
     image = "document.querySelector('canvas[data-term=\"content-content\"]').toDataURL()"
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
-        tab = browser.new_page(viewport={"width": 1280, "height": 900})
-        tab.set_default_timeout(120_000)  # the machine may be busy
-        tab.on("request", lambda it: requests.append(it.url))
-        tab.on("console", lambda it: complaints.append(it.text))
-        tab.on("pageerror", lambda it: complaints.append(str(it)))
-        tab.goto(address)
+    with visit(build_decomposition(decomposed), 1280) as visited:
+        tab = visited.tab
         tab.wait_for_selector("#terms canvas")
         first = tab.evaluate(image)
         for change in (
@@ -249,7 +237,6 @@ def test_in_a_browser(decomposed: Path, tmp_path: Path) -> None:
         tab.screenshot(path=shot, full_page=True)
         tab.set_viewport_size({"width": 390, "height": 800})
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        browser.close()
     assert shot.stat().st_size > 50_000
-    assert complaints == []
-    assert [url for url in requests if not url.startswith(("data:", "blob:"))] == [address]
+    assert visited.complaints == []
+    assert visited.others == []
