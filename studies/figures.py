@@ -9,7 +9,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from facts import corrections, standard, theory
+from facts import corrections, sizes, standard, theory
 from poslens.report.corrections_static import draw_matrix
 from poslens.report.static import STYLE, drawings
 from poslens.results import Tables
@@ -37,6 +37,8 @@ def _figures() -> dict[str, Callable[[], Figure]]:
         if part in theory:
             found = drawings(theory[part])
             figures |= {name: found[name] for name in names}
+    for name, tables in sizes.items():
+        figures[f"published_size_{name}"] = drawings(tables)[kept[-1]]
     if corrections:
         figures["corrections"] = partial(draw_matrix, corrections)
     return figures
