@@ -18,9 +18,10 @@ $poslens reproduce --profile standard --out runs/standard
 $poslens lengths runs/standard
 $poslens corrections --schemes nope sinusoidal learned t5 alibi rope rope@1 rope@2 mla \
     --out runs/corrections
+$poslens reproduce --config studies/memory.toml --out runs/memory
 studies/published_size.sh small cpu
 studies/theory.sh
-for name in quick standard corrections published_size; do
+for name in quick standard corrections memory published_size; do
     $poslens collect "runs/$name" --out "results/$name"
 done
 for name in along others; do
