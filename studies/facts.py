@@ -80,6 +80,7 @@ _corrections = read_all(CORRECTIONS) if CORRECTIONS.exists() else []
 # The claims that need no further tables than training and ablation write: C1 to C7.
 _JUDGED = tuple(claim for claim in CLAIMS if not claim.measured)
 corrections = judged(_corrections, _JUDGED) if _corrections else []
+corrected = {it.name: it.own for it in _corrections}
 sizes = {name: read(SIZES / name) for name in ("standard", "published") if (SIZES / name).exists()}
 verdicts = [it for it in ledger(standard) if it.verdict != "not run"]
 theory = {
@@ -151,6 +152,12 @@ def correlated(task: str) -> pl.DataFrame:
 def tied(task: str) -> pl.DataFrame:
     """Those whose interval leaves out zero."""
     return correlated(task).filter((pl.col("low") > 0) | (pl.col("high") < 0))
+
+
+def switches_with(claim: str, verdict: str) -> list[str]:
+    """The corrections under which a claim has this verdict, of those that touch it."""
+    cells = [cell for row in corrections for cell in row if cell.claim == claim and not cell.same]
+    return [cell.correction for cell in cells if cell.label == verdict]
 
 
 def above_baseline(scheme: str, task: str) -> pl.Series:
@@ -275,6 +282,7 @@ FACTS: dict[str, Any] = {
     "quick": quick,
     "standard": standard,
     "corrections": corrections,
+    "corrected": corrected,
     "corrections_seeds": _whole_seeds(),
     "MINIMUM_SEEDS": MINIMUM_SEEDS,
     "ROPE_BASE": RoPESettings().base,
@@ -295,7 +303,7 @@ FACTS: dict[str, Any] = {
         function.__name__: function
         for function in (
             *(with_verdict, training, largest, first_layer, at_length, rising),
-            *(settings, span, rates_tried, size_table, commits, latent_words, above_baseline),
+            *(settings, span, rates_tried, size_table, commits, latent_words, above_baseline, switches_with),
             *(
                 ledger,
                 changes,
