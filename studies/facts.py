@@ -303,7 +303,8 @@ FACTS: dict[str, Any] = {
         function.__name__: function
         for function in (
             *(with_verdict, training, largest, first_layer, at_length, rising),
-            *(settings, span, rates_tried, size_table, commits, latent_words, above_baseline, switches_with),
+            *(settings, span, rates_tried, size_table, commits, latent_words),
+            *(above_baseline, switches_with),
             *(
                 ledger,
                 changes,
