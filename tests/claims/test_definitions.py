@@ -18,7 +18,7 @@ from poslens.claims import (
     seeds,
 )
 from poslens.experiments import rates
-from poslens.heads import concentration, intervals, set_tables, sets, stopping
+from poslens.heads import concentration, intervals, position_part, set_tables, sets, stopping
 from poslens.probing import probes, subspaces
 from poslens.probing import tables as probing
 from poslens.theory import falls, margins, tables
@@ -43,7 +43,7 @@ def constants(module: ModuleType) -> dict[str, float]:
 MODULES = (
     *(intervals, concentration, stopping, sets, set_tables, base, accuracy, deposit, rates),
     *(extrapolation, foresight, displaced, seeds, probes, subspaces, probing),
-    *(falls, margins, tables, recording),
+    *(falls, margins, tables, recording, position_part),
 )
 
 

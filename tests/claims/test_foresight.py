@@ -12,6 +12,7 @@ from scipy.stats import spearmanr
 from poslens.claims.foresight import (
     FORESIGHT,
     HEAD_PERMUTATIONS,
+    LAST,
     OVER_SEEDS,
     foresight,
     foresight_over_seeds,
@@ -36,6 +37,7 @@ def made(study: StudyOf, mu: Any, effect: Any, seeds: int = 3, steps: Any = (0, 
                 place = {**key, "layer": layer, "head": head}
                 for step in steps:
                     row = {"step": step, "initialisation": 0, "mu": float(mu_H[head]), "ratio": 0.0}
+                    row["trained"] = 10
                     seed_rows.append(place | row)
                     seed_rows.append(place | row | {"initialisation": 1, "mu": 99.0})
                 of = place | {"target": "position", "method": "none"}
@@ -49,6 +51,13 @@ def made(study: StudyOf, mu: Any, effect: Any, seeds: int = 3, steps: Any = (0, 
         seeds=pl.DataFrame(seed_rows, schema={**KEY, **SEEDS}),
         effects=pl.DataFrame(effect_rows, schema={**KEY, **EFFECTS}),
     )
+
+
+def test_untrained_seeds_are_no_last_ones(study: StudyOf) -> None:
+    """A run of which no later step was recorded has none to tell of its end."""
+    drawn = (lambda rng, layer: rng.normal(size=HEADS), lambda rng, layer, mu_H: mu_H)
+    for steps, told in (((0,), {0}), ((0, 5), {0, 5}), ((0, 10), {0, 10, LAST})):
+        assert {*foresight_over_seeds(made(study, *drawn, steps=steps))["step"]} == told
 
 
 def test_seeds_that_foretell_everything(study: StudyOf) -> None:

@@ -152,7 +152,7 @@ def mechanism_rows(
                     {
                         **{**place, "mass": "own" if target == "position" else "above"},
                         **{"accuracy_half": 0.5, "mass_half": 0.5, "difference": 0.0},
-                        **{"low": -0.1, "high": 0.1, "verdict": "together"},
+                        **{"low": -0.1, "high": 0.1, "verdict": "not told apart"},
                     }
                 )
     return mechanism, falls

@@ -41,7 +41,14 @@ def write_seeds(run: Path, scheme: str, rng: np.random.Generator) -> None:
 
 def _seed(place: dict[str, int], ratio: float, sigma: float) -> dict[str, object]:
     return {
-        **{**place, "examples": EXAMPLES, "mu": ratio * sigma, "sigma": sigma, "ratio": ratio},
+        **{
+            **place,
+            "trained": STEPS[-1],
+            "examples": EXAMPLES,
+            "mu": ratio * sigma,
+            "sigma": sigma,
+            "ratio": ratio,
+        },
         **{"mu_low": (ratio - 0.008) * sigma, "mu_high": (ratio + 0.008) * sigma},
         **{"ratio_low": ratio - 0.012, "ratio_high": ratio + 0.012},
         **{"rms": 0.3 if np.isfinite(ratio) else 0.0, "scaled": ratio * sigma / 0.3, "loss": 3.0},

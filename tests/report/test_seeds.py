@@ -43,7 +43,7 @@ def test_the_law_is_in_units_of_sigma_and_of_the_lowest_seed(tables: Tables) -> 
     seeds = tables.seeds.filter(**own, initialisation=0)
     ratios = np.abs(seeds["ratio"].to_numpy())
     (leader,) = set(frame.filter("leads", scheme="rope").select("layer", "head").rows())
-    assert leader == seeds.row(int(ratios.argmax()), named=False)[5:7]
+    assert leader == seeds.select("layer", "head").row(int(ratios.argmax()))
     top = frame.filter("leads", scheme="rope")
     raw = tables.seed_batches.filter(**own, layer=leader[0], head=leader[1])
     sigma = seeds.filter(layer=leader[0], head=leader[1])["sigma"][0]

@@ -26,7 +26,7 @@ EARLY, LATE, EVEN = [0.9, 0.2, 0.1, 0.1, 0.1], [0.9, 0.9, 0.9, 0.8, 0.1], [0.9, 
     [
         (LATE, EARLY, "mass"),
         (EARLY, LATE, "accuracy"),
-        (EVEN, EVEN, "together"),
+        (EVEN, EVEN, "not told apart"),
         ([0.9] * 5, EVEN, "only mass"),
         (EVEN, [0.4] * 5, "only accuracy"),
         ([0.9] * 5, [0.4] * 5, "neither"),

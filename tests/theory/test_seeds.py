@@ -15,7 +15,7 @@ from torch import Tensor
 from poslens.encodings import ENCODINGS
 from poslens.errors import InputError
 from poslens.heads.position_part import position_part
-from poslens.model import STUDY, Transformer, TransformerSites
+from poslens.model import STUDY, Transformer, TransformerSites, build
 from poslens.tasks import Batch, Distance, held_out
 from poslens.theory.seeds import (
     BLOCK,
@@ -58,7 +58,9 @@ def test_they_are_the_slopes_of_the_loss_by_each_heads_gain(
     scheme: str, exact: MakeModel, task: Distance
 ) -> None:
     """Central differences in float64, of every head of every layer, to 1e-6 of the largest."""
-    slopes_are_central_differences(exact(scheme), task)
+    # An untrained learned table is too small to be told from noise above the first layer.
+    parts = {"learned": {"std": 0.5}} if scheme.startswith("learned") else None
+    slopes_are_central_differences(exact(scheme, parts), task)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,21 @@ def test_heads_without_position_have_none(
 def test_a_table_that_is_zero_gives_heads_nothing(exact: MakeModel, task: Distance) -> None:
     model = exact("learned", parts={"learned": {"std": 0.0}})
     sites, part = TransformerSites(model), position_part(model, task)
-    assert not positional_rms(sites, part, held_out(task, 16, 0))[0].any()
+    assert not positional_rms(sites, part, held_out(task, 16, 0)).any()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "having"), [("learned", [True, False]), ("sinusoidal", [True] * 2)]
+)
+def test_an_untrained_table_is_told_from_the_noise_of_its_mean(
+    scheme: str, having: list[bool], task: Distance
+) -> None:
+    """Learned tables start small beside the words, and above the first layer are lost in noise."""
+    torch.manual_seed(0)
+    model = build(scheme, task).eval()
+    sites, part = TransformerSites(model), position_part(model, task)
+    found_AH = positional_rms(sites, part, held_out(task, 16, 0))
+    assert (found_AH[:2] > 0).all(1).tolist() == having
 
 
 @pytest.mark.parametrize("causal", [False, True])

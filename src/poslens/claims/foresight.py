@@ -147,8 +147,7 @@ def _ranked(
     effects = tables.effects.filter(
         pl.col("head") >= 0, target="position", method=EDITS["position"]
     ).select(*KEY, "layer", "head", "metric", "effect")
-    last = own.select(*KEY, "step").group_by(*KEY).agg(pl.col("step").max().alias("last"))
-    joined = own.join(effects, on=[*KEY, "layer", "head"]).join(last, on=list(KEY))
+    joined = own.join(effects, on=[*KEY, "layer", "head"])
     joined = joined.with_columns(pl.col("mu").abs().alias("|mu|"))
     for (*run, step, metric), heads in joined.sort(*KEY, "step", "layer", "head").group_by(
         *KEY, "step", "metric", maintain_order=True
@@ -159,7 +158,7 @@ def _ranked(
         for layer, rows in sorted(layers, key=lambda it: it[0]):
             for measure in measures:
                 where = dict(zip(KEY, run, strict=True)) | {"step": step, "metric": metric}
-                final = rows["last"][0] == step
+                final = rows["trained"][0] == step
                 # The same permutations whatever the step and measure, others for other runs.
                 name = [seed, layer + 1, int(run[2]), sum(map(ord, f"{run[0]}/{run[1]}"))]
                 yield (

@@ -26,7 +26,7 @@ OUTCOMES = {
     "accuracy": pl.Float64,  # of the model, held out
     "chosen": pl.Int64,  # the head that something was done to; null where none was
     "leader": pl.Int64,  # head of the first layer with the largest position effect
-    "stays": pl.Boolean,  # whether that is the control run's; null for the control itself
+    "stays": pl.Boolean,  # whether it is the control's; null for that itself and where it cannot
     "effect": pl.Float64,  # the leader's fall in accuracy without its position
     "was_leader": pl.Float64,  # the same of the head that leads in the control run
     "second": pl.Float64,  # the next head's
@@ -98,7 +98,7 @@ def outcomes(by_name: Mapping[str, Tables]) -> pl.DataFrame:
                     "accuracy": tables.summary.filter(seed=seed)["accuracy"][0],
                     "chosen": chosen(name, control, seed),
                     "leader": now,
-                    "stays": None if name == CONTROL else now == before,
+                    "stays": None if name in (CONTROL, "off") else now == before,
                     "effect": heads["effect"][0],
                     "was_leader": heads.filter(head=before)["effect"][0],
                     "second": heads["effect"][1],

@@ -1,7 +1,8 @@
 """Positional gains that are learned with the model: to start, tie or hold them otherwise.
 
-A head's gain blends its logits without position (0) and with it (1). Left to learn, it moves along
-its seed, -dLoss/dgain, so these settings intervene in what the study says makes the leading head.
+A head's gain blends its logits without position (0) and with it (1). Left to learn, it moves in
+the direction of its seed, -dLoss/dgain (AdamW sets how far), so these settings intervene in what
+the study says makes the leading head.
 
 Shapes: H heads.
 """

@@ -154,7 +154,7 @@ def fall_table(tables: Tables, task: str) -> str:
 
     Counted are heads of all runs whose fall in accuracy is surely above 0.
     """
-    kinds = ("only accuracy", "accuracy", "together", "mass")
+    kinds = ("only accuracy", "accuracy", "not told apart", "mass")
     lines = [["scheme", "taken away", "heads", *kinds]]
     rows = tables.falls.filter(pl.col("accuracy_half").is_not_nan(), task=task)
     for scheme, own in _by_scheme(rows):

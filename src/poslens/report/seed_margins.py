@@ -84,7 +84,8 @@ def margin_panel(frame: pl.DataFrame, scheme: str, what: What, task: str) -> Pan
     figure.update_yaxes(vertical)
     name = short_title(scheme)
     last = rows.filter(pl.col("step") == rows["step"].max(), layer=0)[what]
-    alt = f"{name}: {what} by layer over training; in layer 0 at the end {number(last[0], 3)}."
+    end = number(last[0], 3)
+    alt = f"{name}: {what} by layer over training; in layer 0 at the last step {end}."
     return Panel(f"{what}-{task}-{scheme}", name, alt, figure)
 
 

@@ -230,12 +230,13 @@ FALLS: Schema = {
     "difference": pl.Float64,  # mass_half - accuracy_half: above 0 where the mass falls first
     "low": pl.Float64,  # 95 % interval
     "high": pl.Float64,
-    "verdict": pl.String,  # mass, accuracy, together, only mass, only accuracy, neither
+    "verdict": pl.String,  # mass, accuracy, not told apart, only mass, only accuracy, neither
 }
 # One row per step, initialisation and head: its gradient seeds (`poslens.theory`). A head without
 # position in its logits has NaN for all but its size, which is 0.
 SEEDS: Schema = {
     "step": pl.Int64,  # of training; 0 is the model as initialised
+    "trained": pl.Int64,  # steps of the finished run
     "initialisation": pl.Int64,  # 0 is the run's own; others are of step 0 alone
     "layer": pl.Int64,
     "head": pl.Int64,

@@ -6,9 +6,9 @@ first half of the examples and measured on the second:
 
     margin = s_1 mu_1 - s_2 mu_2        mu on the second half, s and the two heads from the first
 
-which has mean 0 where all heads of a layer are alike. gamma_l = margin_l / margin_(l+1). The lead
-is the margin over the layer's sum of |mu| on the second half: raw gradients may grow towards the
-input for reasons that have nothing to do with a leader.
+which has mean 0 where no head has a seed (docs/theory.md on what is between). The lead is the
+margin over the layer's sum of |mu| on the second half: raw gradients may grow towards the input for
+reasons that have nothing to do with a leader. gamma_l = margin_l / margin_(l+1).
 
 Shapes: N examples, A layers, H heads, R resamples.
 """

@@ -27,6 +27,7 @@ from poslens.training import (
     load_model,
     load_snapshot,
     runs_below,
+    trained_steps,
 )
 from poslens.training.folder import make_folder, pick_device
 
@@ -70,7 +71,7 @@ def theory_run(folder: Path, plan: Plan | None = None, device: str = "cpu") -> N
     """
     plan = plan or Plan()
     run, task = check(folder, plan, device)
-    data = list(fresh(task, plan.examples, run.seed, device))
+    data, trained = list(fresh(task, plan.examples, run.seed, device)), trained_steps(folder)
     steps = checkpoints(folder) if plan.steps is None else sorted(set(plan.steps))
     seeds: list[Row] = []
     batches: list[Row] = []
@@ -80,7 +81,7 @@ def theory_run(folder: Path, plan: Plan | None = None, device: str = "cpu") -> N
         part = position_part(model, task)
         found = record(TransformerSites(model), part, first(data, size))
         where: Row = {"step": step, "initialisation": number}
-        seeds += [where | row for row in seed_rows(found)]
+        seeds += [where | {"trained": trained} | row for row in seed_rows(found)]
         leads += [where | row for row in margin_rows(found)]
         if number == 0:
             batches += [{"step": step} | row for row in batch_rows(found, plan.batches)]

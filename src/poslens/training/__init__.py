@@ -9,6 +9,7 @@ from poslens.training.loop import (
     load_snapshot,
     task_of,
     train,
+    trained_steps,
 )
 from poslens.training.settings import RunSettings, TrainingSettings
 
@@ -24,4 +25,5 @@ __all__ = [
     "runs_below",
     "task_of",
     "train",
+    "trained_steps",
 ]
