@@ -81,6 +81,8 @@ _corrections = read_all(CORRECTIONS) if CORRECTIONS.exists() else []
 _JUDGED = tuple(claim for claim in CLAIMS if not claim.measured)
 corrections = judged(_corrections, _JUDGED) if _corrections else []
 corrected = {it.name: it.own for it in _corrections}
+# RoPE at the standard size with keys and values from the embeddings.
+memory = read(RESULTS / "memory") if (RESULTS / "memory").exists() else None
 sizes = {name: read(SIZES / name) for name in ("standard", "published") if (SIZES / name).exists()}
 verdicts = [it for it in ledger(standard) if it.verdict != "not run"]
 theory = {
@@ -158,6 +160,18 @@ def switches_with(claim: str, verdict: str) -> list[str]:
     """The corrections under which a claim has this verdict, of those that touch it."""
     cells = [cell for row in corrections for cell in row if cell.claim == claim and not cell.same]
     return [cell.correction for cell in cells if cell.label == verdict]
+
+
+def theory_missing() -> list[str]:
+    """What `studies/theory.sh` makes and the results lack, in words."""
+    parts = {
+        "distance": "seeds on distance",
+        "count": "seeds on count",
+        "depth": "probes",
+        "depth_causal": "probes of causal models",
+    }
+    missing = [words for name, words in parts.items() if name not in theory]
+    return missing + ([] if interventions is not None else ["interventions"])
 
 
 def above_baseline(scheme: str, task: str) -> pl.Series:
@@ -288,6 +302,7 @@ FACTS: dict[str, Any] = {
     "ROPE_BASE": RoPESettings().base,
     "SOLVED_IN_A_ROW": SOLVED_IN_A_ROW,
     "changed": changes(corrections, _JUDGED) if corrections else [],
+    "memory": memory,
     "sizes": sizes,
     "verdicts": verdicts,
     "theory": theory,
@@ -304,7 +319,7 @@ FACTS: dict[str, Any] = {
         for function in (
             *(with_verdict, training, largest, first_layer, at_length, rising),
             *(settings, span, rates_tried, size_table, commits, latent_words),
-            *(above_baseline, switches_with),
+            *(above_baseline, switches_with, theory_missing),
             *(
                 ledger,
                 changes,
