@@ -187,10 +187,12 @@ def left(scheme: str, task: str) -> pl.Series:
     return rows["intact"] - rows["effect"]
 
 
-def weak_deposits(scheme: str, task: str) -> list[dict[str, Any]]:
-    """Layers and seeds whose zeroed heads have the verdict *weak deposit* or *deposit*."""
-    edit = {"target": "head", "method": EDITS["head"], "metric": "accuracy"}
-    rows = standard.concentration.filter(scheme=scheme, task=task, **edit)
+def deposits(
+    scheme: str, task: str, tables: Tables = standard, target: str = "head"
+) -> list[dict[str, Any]]:
+    """Layers and seeds whose heads have the verdict *weak deposit* or *deposit*."""
+    edit = {"target": target, "method": EDITS[target], "metric": "accuracy"}
+    rows = tables.concentration.filter(scheme=scheme, task=task, **edit)
     return rows.filter(pl.col("verdict").str.ends_with("deposit")).to_dicts()
 
 
@@ -263,7 +265,12 @@ def at_largest_rate() -> bool:
 def size_table() -> str:
     """One line a run of the published size: how far it came, and what its first layer shows."""
     effects = ("zeroed: largest, points", "second", "position taken: largest, points")
-    lines = [["model", "accuracy, %", "of the ceiling, %", "sequences", *effects, "first layer"]]
+    lines = [
+        [
+            *("model", "accuracy, %", "of the ceiling, %", "sequences", *effects),
+            *("first layer", "deposits in layers above"),
+        ]
+    ]
     lines.append(["---"] * len(lines[0]))
     for name, tables in sizes.items():
         for row in tables.summary.iter_rows(named=True):
@@ -280,9 +287,20 @@ def size_table() -> str:
                     number(100 * zeroed["second"], 1),
                     number(100 * taken["largest"], 1),
                     zeroed["verdict"] if reached >= DECIDES else "inconclusive",
+                    _above_first(deposits(row["scheme"], "distance", tables)),
                 ]
             )
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _above_first(found: list[dict[str, Any]]) -> str:
+    """Deposits above the first layer: where, and what the largest and the next head cost."""
+    return "; ".join(
+        f"{it['verdict']} in layer {it['layer']}: {number(100 * it['largest'], 1)}, next "
+        f"{number(100 * it['second'], 1)}"
+        for it in found
+        if it["layer"]
+    )
 
 
 def _first_row(tables: Tables, scheme: str, target: str) -> dict[str, Any]:
@@ -331,7 +349,7 @@ FACTS: dict[str, Any] = {
                 titles,
                 at_largest_rate,
             ),
-            *(tied, correlated, left, weak_deposits, deposits_by_position, range_of),
+            *(tied, correlated, left, deposits, deposits_by_position, range_of),
             *(markdown.mean_and_range,),
         )
     },
