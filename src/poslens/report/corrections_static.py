@@ -36,12 +36,15 @@ def draw_matrix(rows: list[list[Judged]]) -> Figure:
     axes.set_yticks(range(len(rows)), [row[0].correction for row in rows])
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
-    figure.supxlabel(
-        "    ".join(f"{sign} {label(verdict)}" for verdict, (_, _, sign) in LOOKS.items())
-        + "\nNumbers: seeds that pass : fail. Outlined: differs from standard (dotted: only in how "
-        "sure). Pale: the same runs as standard.",
-        fontsize=7,
-    )
+    signs = [f"{sign} {label(verdict)}" for verdict, (_, _, sign) in LOOKS.items()]
+    half = (len(signs) + 1) // 2
+    lines = [
+        "    ".join(signs[:half]),
+        "    ".join(signs[half:]),
+        "Numbers: seeds that pass : fail. Outlined: differs from standard",
+        "(dotted: only in how sure). Pale: the same runs as standard.",
+    ]
+    figure.supxlabel("\n".join(lines), fontsize=7)
     return figure
 
 
