@@ -175,3 +175,16 @@ def test_layers_of_fewer_than_two_heads_have_none() -> None:
     assert not np.isnan(below.margin)
     with pytest.raises(InputError, match="margins need both halves"):
         margins(seeds_NAH[:3])
+
+
+@pytest.mark.parametrize(
+    ("heads", "mean", "bias"), [(8, 0.5, 0.07), (4, 0.75, 0.12), (2, 0.9, 0.3)]
+)
+def test_heads_alike_that_are_about_their_error_have_the_margin_that_is_stated(
+    heads: int, mean: float, bias: float
+) -> None:
+    """docs/theory.md: the better-looking head has its sign right more often; in units of error."""
+    rng = np.random.default_rng(0)
+    first_RH, second_RH = mean + rng.normal(size=(2, 40_000, heads))
+    margin_R, _, _ = layer_margins(first_RH, second_RH)
+    assert margin_R.mean() == pytest.approx(bias, abs=4 * margin_R.std() / np.sqrt(40_000))
