@@ -10,6 +10,7 @@ from poslens.claims import CLAIMS, ledger
 from poslens.claims.base import EDITS, MINIMUM_SEEDS
 from poslens.claims.corrections import PUBLISHED
 from poslens.claims.extrapolation import correlations
+from poslens.claims.foresight import foresight_over_seeds
 from poslens.claims.interventions import outcomes, read_interventions
 from poslens.claims.words import listed, title
 from poslens.encodings.base import Shape
@@ -160,6 +161,20 @@ def switches_with(claim: str, verdict: str) -> list[str]:
     """The corrections under which a claim has this verdict, of those that touch it."""
     cells = [cell for row in corrections for cell in row if cell.claim == claim and not cell.same]
     return [cell.correction for cell in cells if cell.label == verdict]
+
+
+def seed_ratios(scheme: str) -> pl.Series:
+    """Largest |mu|/sigma of an untrained model's heads, a value for each seed."""
+    own = theory["distance"].seeds.filter(
+        pl.col("ratio").is_not_nan(), scheme=scheme, task="distance", step=0, initialisation=0
+    )
+    return own.group_by("seed").agg(pl.col("ratio").abs().max()).sort("seed")["ratio"]
+
+
+def foresees(scheme: str, step: int = 0) -> dict[str, Any]:
+    """How well first-layer seeds of a step rank heads as their final position effects do."""
+    found = foresight_over_seeds(theory["distance"], measures=("|mu|",), metrics=("accuracy",))
+    return found.filter(scheme=scheme, task="distance", layer=0, step=step).row(0, named=True)
 
 
 def theory_missing() -> list[str]:
@@ -337,7 +352,7 @@ FACTS: dict[str, Any] = {
         for function in (
             *(with_verdict, training, largest, first_layer, at_length, rising),
             *(settings, span, rates_tried, size_table, commits, latent_words),
-            *(above_baseline, switches_with, theory_missing),
+            *(above_baseline, switches_with, theory_missing, seed_ratios, foresees),
             *(
                 ledger,
                 changes,

@@ -1,5 +1,6 @@
 """Seeds for papers and slides: a panel a scheme, tasks in a figure each."""
 
+import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -34,8 +35,13 @@ def law_figure(tables: Tables, task: str) -> Figure:
 
 
 def margin_figure(tables: Tables, task: str) -> Figure:
-    """Margins above and leads below, a column a scheme, over training."""
+    """Margins above and leads below, a column a scheme, over training.
+
+    Schemes recorded at one step alone are left out where others were followed.
+    """
     frame = margin_frame(tables, task)
+    followed = frame.filter(pl.col("step").n_unique().over("scheme") > 1)
+    frame = frame if followed.is_empty() else followed
     schemes = frame["scheme"].unique(maintain_order=True).to_list()
     figure = Figure(figsize=(1.0 + 1.9 * len(schemes), 4.6), layout="constrained")
     grid = figure.subplots(2, len(schemes), squeeze=False, sharey="row")
