@@ -50,7 +50,7 @@ def test_numbers_are_those_nearest_to_the_line(study: StudyOf) -> None:
     ("run", "words"),
     [
         ({"accuracy": 0.49}, "Sinusoidal + RoPE has not learned the task"),
-        ({"above_noise": 7}, "in Sinusoidal the subspace does not stand out from noise"),
+        ({"above_noise": 7}, "in Sinusoidal not all of the subspace stands out from noise"),
         ({"dimensions": 16, "above_noise": 20}, "in Sinusoidal a random subspace would be as near"),
     ],
 )

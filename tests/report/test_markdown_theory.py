@@ -106,5 +106,7 @@ def test_heads_that_cost_nothing_are_not_counted(tables: Tables) -> None:
     rows = {(row[0], row[1]): row[2:] for row in cells(fall_table(tables, "distance"))}
     assert rows["RoPE", "position"] == ["72", "0", "0", "72", "0"]
     assert ("NoPE", "position") not in rows
+    alone = tables.falls.with_columns(verdict=pl.lit("no mass"))
+    assert cells(fall_table(replace(tables, falls=alone), "distance")) == []
     none = tables.falls.with_columns(accuracy_half=math.nan)
     assert cells(fall_table(replace(tables, falls=none), "distance")) == []

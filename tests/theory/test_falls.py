@@ -60,4 +60,4 @@ def test_sequences_without_a_pair_are_left_out_of_the_mass_alone() -> None:
     found = first(correct, mass)
     assert found.mass_half == pytest.approx(0.5)
     assert found.verdict == "mass"
-    assert first(correct, np.full((len(GAINS), N), np.nan)).verdict == "only accuracy"
+    assert first(correct, np.full((len(GAINS), N), np.nan)).verdict == "no mass"

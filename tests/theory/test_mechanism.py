@@ -74,6 +74,9 @@ def test_taken_away_is_what_ablation_measures(tmp_path: Path, scheme: str, causa
     assert tables.mechanism.filter(layer=1)["above_mass"].is_nan().all()
     assert tables.mechanism.filter(layer=0)["above_mass"].is_not_nan().all()
     assert tables.falls.height == 12
+    nothing = (pl.col("layer") == 1) & (pl.col("target") == "head")
+    assert tables.falls.filter(nothing)["verdict"].to_list() == ["no mass"] * 3
+    assert "no mass" not in tables.falls.filter(~nothing)["verdict"]
 
 
 def test_an_untrained_head_attends_to_needed_words_by_chance(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def _open(cell: Cell, runs: Runs, late: list[Row]) -> list[str]:
     if summary["accuracy"] - summary["baseline"] < LEARNED:
         reasons.append(f"{name} has not learned the task")
     if any(row["above_noise"] < row["dimensions"] for row in late):
-        reasons.append(f"in {name} the subspace does not stand out from noise")
+        reasons.append(f"in {name} not all of the subspace stands out from noise")
     if any(row["null"] >= DISPLACED for row in late):
         reasons.append(f"in {name} a random subspace would be as near")
     return reasons
@@ -61,8 +61,8 @@ C8 = Claim(
         f"A seed passes if in every state after more than {AFTER} layers the mean cos^2 is below "
         f"{DISPLACED:.2f} in sinusoidal+rope and above it in sinusoidal; it is undecided if a "
         f"model has no such state, is less than {LEARNED:.1f} above the length-only baseline, or "
-        "has a subspace there that does not stand out from noise or could be a random one; "
-        "otherwise it fails."
+        "has a subspace there that does not stand out from noise in every dimension, or could be a "
+        "random one; otherwise it fails."
     ),
     paper="no figure given",
     cells=_CELLS,

@@ -152,11 +152,14 @@ def angle_table(tables: Tables, task: str) -> str:
 def fall_table(tables: Tables, task: str) -> str:
     """One line a scheme and what is taken away: of the heads that cost accuracy, what falls first.
 
-    Counted are heads of all runs whose fall in accuracy is surely above 0.
+    Counted are heads of all runs whose fall in accuracy is surely above 0 and that have a mass to
+    compare: above the last layer there is none.
     """
     kinds = ("only accuracy", "accuracy", "not told apart", "mass")
     lines = [["scheme", "taken away", "heads", *kinds]]
-    rows = tables.falls.filter(pl.col("accuracy_half").is_not_nan(), task=task)
+    rows = tables.falls.filter(
+        pl.col("accuracy_half").is_not_nan(), pl.col("verdict") != "no mass", task=task
+    )
     for scheme, own in _by_scheme(rows):
         for (target,), heads in own.sort("target").group_by("target", maintain_order=True):
             counts = [str((heads["verdict"] == kind).sum()) for kind in kinds]

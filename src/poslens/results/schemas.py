@@ -230,7 +230,8 @@ FALLS: Schema = {
     "difference": pl.Float64,  # mass_half - accuracy_half: above 0 where the mass falls first
     "low": pl.Float64,  # 95 % interval
     "high": pl.Float64,
-    "verdict": pl.String,  # mass, accuracy, not told apart, only mass, only accuracy, neither
+    # mass, accuracy, not told apart, only mass, only accuracy, neither, no mass
+    "verdict": pl.String,
 }
 # One row per step, initialisation and head: its gradient seeds (`poslens.theory`). A head without
 # position in its logits has NaN for all but its size, which is 0.

@@ -16,7 +16,9 @@ LEVEL = 0.95  # of intervals
 LEAST_MASS = 0.01
 
 Floats = NDArray[np.float64]
-Which = Literal["mass", "accuracy", "not told apart", "only mass", "only accuracy", "neither"]
+Which = Literal[
+    "mass", "accuracy", "not told apart", "only mass", "only accuracy", "neither", "no mass"
+]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ def first(correct_GN: NDArray[np.bool_], mass_GN: Floats, seed: int = 0) -> Firs
     Falls are from gain 1 to gain 0, halves by linear interpolation between gains, at the first
     crossing from above. Accuracy falls if the 95 % bootstrap interval of its fall (over sequences)
     lies above 0, a mass if its does and it is at least `LEAST_MASS`. *Mass* or *accuracy* if the
-    interval of the difference of the two gains excludes 0, else they are *not told apart*.
+    interval of the difference of the two gains excludes 0, else they are *not told apart*. *No
+    mass* where no sequence has one to compare, as above the last layer.
     """
     drawn_RN = np.random.default_rng(seed).multinomial(
         correct_GN.shape[1], np.full(correct_GN.shape[1], 1 / correct_GN.shape[1]), FALL_RESAMPLES
@@ -64,6 +67,7 @@ def first(correct_GN: NDArray[np.bool_], mass_GN: Floats, seed: int = 0) -> Firs
     if not all(fell):
         nothing = float("nan")
         which: Which = "only accuracy" if fell[0] else "only mass" if fell[1] else "neither"
+        which = which if known_N.any() else "no mass"
         return First(half[0], half[1], nothing, nothing, nothing, which)
     difference_R = halves[1] - halves[0]
     low, high = np.quantile(difference_R[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
