@@ -1,7 +1,6 @@
 """What the templates may say: the committed tables, and numbers taken from them."""
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -10,21 +9,19 @@ from poslens.claims import CLAIMS, ledger
 from poslens.claims.base import EDITS, MINIMUM_SEEDS
 from poslens.claims.corrections import PUBLISHED
 from poslens.claims.extrapolation import correlations
-from poslens.claims.foresight import foresight_over_seeds
-from poslens.claims.interventions import outcomes, read_interventions
 from poslens.claims.words import listed, title
 from poslens.encodings.base import Shape
 from poslens.encodings.rope import RoPESettings
 from poslens.experiments.rates import Rates
 from poslens.model.latent_attention import LatentSettings
-from poslens.report import markdown, markdown_theory
+from poslens.report import markdown
 from poslens.report.corrections import changes, judged, read_all
 from poslens.report.improving import still_rising
 from poslens.report.style import number, percent, rank
 from poslens.results import Tables, described_runs, read
 from poslens.training.loop import SOLVED_IN_A_ROW
+from theory_facts import RESULTS, THEORY_FACTS
 
-RESULTS = Path(__file__).parents[1] / "results"
 CORRECTIONS, SIZES = RESULTS / "corrections", RESULTS / "published_size"
 FIRST = {"layer": 0, "metric": "accuracy"}  # the layer that the study's claims are about
 
@@ -86,21 +83,6 @@ corrected = {it.name: it.own for it in _corrections}
 memory = read(RESULTS / "memory") if (RESULTS / "memory").exists() else None
 sizes = {name: read(SIZES / name) for name in ("standard", "published") if (SIZES / name).exists()}
 verdicts = [it for it in ledger(standard) if it.verdict != "not run"]
-theory = {
-    path.name: read(path)
-    for path in sorted((RESULTS / "theory").glob("*"))
-    if path.name != "interventions"
-}
-INTERVENTIONS = RESULTS / "theory" / "interventions"
-interventions = outcomes(read_interventions(INTERVENTIONS)) if INTERVENTIONS.exists() else None
-# Of which folder's runs a claim of the theory is judged.
-theory_verdicts = [
-    it
-    for name, claims in {"distance": ("P6.1", "P6.2", "T6.1"), "depth": ("C8",)}.items()
-    if name in theory
-    for it in ledger(theory[name])
-    if it.claim in claims
-]
 
 
 def with_verdict(*names: str) -> list[str]:
@@ -161,32 +143,6 @@ def switches_with(claim: str, verdict: str) -> list[str]:
     """The corrections under which a claim has this verdict, of those that touch it."""
     cells = [cell for row in corrections for cell in row if cell.claim == claim and not cell.same]
     return [cell.correction for cell in cells if cell.label == verdict]
-
-
-def seed_ratios(scheme: str) -> pl.Series:
-    """Largest |mu|/sigma of an untrained model's heads, a value for each seed."""
-    own = theory["distance"].seeds.filter(
-        pl.col("ratio").is_not_nan(), scheme=scheme, task="distance", step=0, initialisation=0
-    )
-    return own.group_by("seed").agg(pl.col("ratio").abs().max()).sort("seed")["ratio"]
-
-
-def foresees(scheme: str, step: int = 0) -> dict[str, Any]:
-    """How well first-layer seeds of a step rank heads as their final position effects do."""
-    found = foresight_over_seeds(theory["distance"], measures=("|mu|",), metrics=("accuracy",))
-    return found.filter(scheme=scheme, task="distance", layer=0, step=step).row(0, named=True)
-
-
-def theory_missing() -> list[str]:
-    """What `studies/theory.sh` makes and the results lack, in words."""
-    parts = {
-        "distance": "seeds on distance",
-        "count": "seeds on count",
-        "depth": "probes",
-        "depth_causal": "probes of causal models",
-    }
-    missing = [words for name, words in parts.items() if name not in theory]
-    return missing + ([] if interventions is not None else ["interventions"])
 
 
 def above_baseline(scheme: str, task: str) -> pl.Series:
@@ -323,9 +279,9 @@ def _first_row(tables: Tables, scheme: str, target: str) -> dict[str, Any]:
 
 
 _TABLES = ("accuracy", "algebra", "concentration", "contraction", "correlation", "ledger", "length")
-_THEORY = ("seed", "margin", "foresight", "intervention", "probe", "angle", "fall")
 # What templates see, by name.
 FACTS: dict[str, Any] = {
+    **THEORY_FACTS,
     "quick": quick,
     "standard": standard,
     "corrections": corrections,
@@ -338,21 +294,17 @@ FACTS: dict[str, Any] = {
     "memory": memory,
     "sizes": sizes,
     "verdicts": verdicts,
-    "theory": theory,
-    "interventions": interventions,
-    "theory_verdicts": theory_verdicts,
     "WOULD_CHANGE": WOULD_CHANGE,
     "DECIDES": DECIDES,
     "SOLVES": SOLVES,
     "NEARLY": NEARLY,
     **{f"{name}_table": getattr(markdown, f"{name}_table") for name in (*_TABLES, "matrix")},
-    **{f"{name}_table": getattr(markdown_theory, f"{name}_table") for name in _THEORY},
     **{
         function.__name__: function
         for function in (
             *(with_verdict, training, largest, first_layer, at_length, rising),
             *(settings, span, rates_tried, size_table, commits, latent_words),
-            *(above_baseline, switches_with, theory_missing, seed_ratios, foresees),
+            *(above_baseline, switches_with),
             *(
                 ledger,
                 changes,

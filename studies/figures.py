@@ -9,10 +9,11 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from facts import corrections, sizes, standard, theory
+from facts import corrections, sizes, standard
 from poslens.report.corrections_static import draw_matrix
 from poslens.report.static import STYLE, drawings
 from poslens.results import Tables
+from theory_facts import theory
 
 DOTS_PER_INCH = 130
 THEORY = {
