@@ -16,9 +16,11 @@ from poslens.results import Tables
 from theory_facts import theory
 
 DOTS_PER_INCH = 130
+# Of the theory's folders: drawings, and what is put to their names.
 THEORY = {
-    "distance": ("seed_against_batch_distance", "margins_by_layer_distance"),
-    "depth": ("probe_by_layer", "principal_angles"),
+    "distance": (("seed_against_batch_distance", "margins_by_layer_distance"), ""),
+    "depth": (("probe_by_layer", "principal_angles"), ""),
+    "depth_causal": (("probe_by_layer", "principal_angles"), "_causal"),
 }
 
 
@@ -34,10 +36,10 @@ def _figures() -> dict[str, Callable[[], Figure]]:
     figures = {name: found[name] for name in kept}
     first = min(standard.summary["seed"])
     figures["heads_and_positions"] = drawings(_of_seed(standard, first))[kept[-1]]
-    for part, names in THEORY.items():
+    for part, (names, ending) in THEORY.items():
         if part in theory:
             found = drawings(theory[part])
-            figures |= {name: found[name] for name in names}
+            figures |= {f"{name}{ending}": found[name] for name in names}
     for name, tables in sizes.items():
         figures[f"published_size_{name}"] = drawings(tables)[kept[-1]]
     if corrections:

@@ -56,6 +56,12 @@ def theory_missing() -> list[str]:
     return missing + ([] if interventions is not None else ["interventions"])
 
 
+def last_lead(scheme: str) -> pl.Series:
+    """The first layer's lead, strongest seed over the second, at the end; a value for each seed."""
+    own = theory["distance"].margins.filter(scheme=scheme, task="distance", layer=0)
+    return own.sort("step").group_by("seed").agg(pl.col("lead").last()).sort("seed")["lead"]
+
+
 def falls(target: str) -> dict[str, int]:
     """Heads of all schemes that cost accuracy, and of how many only that falls, or the mass too."""
     costly = (pl.col("accuracy_half").is_not_nan()) & (pl.col("verdict") != "no mass")
@@ -102,7 +108,7 @@ THEORY_FACTS: dict[str, Any] = {
     **{
         function.__name__: function
         for function in (
-            *(theory_missing, seed_ratios, foresees, falls),
+            *(theory_missing, seed_ratios, foresees, last_lead, falls),
             *(intervened, readable, most_readable, turned),
         )
     },
