@@ -19,6 +19,7 @@ DOTS_PER_INCH = 130
 # Of the theory's folders: drawings, and what is put to their names.
 THEORY = {
     "distance": (("seed_against_batch_distance", "margins_by_layer_distance"), ""),
+    "count": (("seed_against_batch_count",), ""),
     "depth": (("probe_by_layer", "principal_angles"), ""),
     "depth_causal": (("probe_by_layer", "principal_angles"), "_causal"),
 }
