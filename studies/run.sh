@@ -24,10 +24,4 @@ studies/theory.sh
 for name in quick standard corrections memory published_size; do
     $poslens collect "runs/$name" --out "results/$name"
 done
-for name in along others; do
-    $poslens collect "runs/theory/$name" --out results/theory/distance
-done
-for name in count depth depth_causal interventions; do
-    $poslens collect "runs/theory/$name" --out "results/theory/$name"
-done
 $(dirname "$poslens")/python studies/render.py

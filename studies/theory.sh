@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What is measured in the name of the study's theory: seeds, margins, interventions, probes. About
-# an hour on two cores. Stopped, it continues with the same command. POSLENS is the command to call.
+# What is measured in the name of the study's theory, results/theory: seeds, margins, interventions,
+# probes. About an hour on two cores. Stopped, it continues with the same command. POSLENS is the
+# command to call.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 poslens=${POSLENS:-.venv/bin/poslens} out=${1:-runs/theory}
@@ -18,4 +19,10 @@ $poslens interventions --config studies/seeds.toml --out "$out/interventions"
 for name in depth depth_causal; do
     $poslens reproduce --config "studies/$name.toml" --out "$out/$name"
     $poslens probe "$out/$name"
+done
+for name in along others; do
+    $poslens collect "$out/$name" --out results/theory/distance
+done
+for name in count depth depth_causal interventions; do
+    $poslens collect "$out/$name" --out "results/theory/$name"
 done
