@@ -234,7 +234,8 @@ def join(
     if passes and fails:
         return "mixed", "", f"{passes} of {seeds} seeds pass, {fails} fail."
     undecided = seeds - passes - fails
-    return "inconclusive", direction, f"{undecided} of {seeds} seeds are undecided."
+    are = "is" if undecided == 1 else "are"
+    return "inconclusive", direction, f"{undecided} of {seeds} seeds {are} undecided."
 
 
 def all_of(parts: Iterable[bool | None]) -> Outcome:

@@ -237,10 +237,10 @@ def _by_layer(table: pl.DataFrame, task: str) -> list[tuple[tuple[str, int], pl.
 def mean_and_range(values: pl.Series, digits: int = 2) -> str:
     """A mean (of heads, of seeds) with smallest and largest, where there are several."""
     numbers = values.to_numpy()
-    mean = f"{numbers.mean():.{digits}f}"
+    mean = number(numbers.mean(), digits)
     if len(values) == 1:
         return mean
-    return f"{mean} ({numbers.min():.{digits}f} to {numbers.max():.{digits}f})"
+    return f"{mean} ({number(numbers.min(), digits)} to {number(numbers.max(), digits)})"
 
 
 def table(lines: list[list[str]]) -> str:
