@@ -35,7 +35,7 @@ def test_every_intervention_is_trained_with_the_head_it_is_about(
     pair: Profile, tmp_path: Path, in_process: list[str]
 ) -> None:
     run_interventions(pair, tmp_path, jobs=1)
-    assert len(in_process) == len(SEEDS) * len(INTERVENTIONS)
+    assert len(set(in_process)) == len(in_process) == len(SEEDS) * len(INTERVENTIONS)
     control = results.read(tmp_path / CONTROL)
     for seed in SEEDS:
         first, last = leader(control, seed), least(control, seed)

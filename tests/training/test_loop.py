@@ -270,6 +270,9 @@ def test_evaluation_does_not_depend_on_how_it_is_batched(
     correct, losses = loop.evaluate(model, data)
     assert torch.equal(correct, whole_correct)
     torch.testing.assert_close(losses, whole_losses, rtol=0, atol=1e-12)
+    for n in (0, 17):  # in the data's order
+        _, alone = loop.evaluate(model, data.rows(slice(n, n + 1)))
+        torch.testing.assert_close(alone[0], losses[n], rtol=0, atol=1e-12)
 
 
 def test_progress_is_reported_at_every_step(tmp_path: Path, tiny: MakeRun) -> None:

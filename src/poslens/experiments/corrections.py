@@ -11,7 +11,7 @@ from pathlib import Path
 from poslens.experiments.profiles import Profile
 from poslens.experiments.published import as_published
 from poslens.experiments.rates import Rates
-from poslens.experiments.reproduce import Runner, Watch, reproduce
+from poslens.experiments.reproduce import Runner, Watch, reproduce_together
 from poslens.model import preset
 from poslens.model.published import SWITCHES
 
@@ -42,5 +42,5 @@ def run_corrections(
 ) -> None:
     """Complete all experiments below `folder`, whole seeds first; raises what `reproduce` does."""
     for seed in profile.seeds:
-        for name, own in corrections(replace(profile, seeds=(seed,))).items():
-            reproduce(own, folder / name, jobs, device, rates, watch, runner)
+        experiments = corrections(replace(profile, seeds=(seed,)))
+        reproduce_together(experiments, folder, jobs, device, rates, watch, runner)

@@ -12,7 +12,7 @@ from poslens import results
 from poslens.claims.interventions import CONTROL, INTERVENTIONS, chosen
 from poslens.experiments.profiles import Profile, select
 from poslens.experiments.rates import Rates
-from poslens.experiments.reproduce import Runner, Watch, reproduce
+from poslens.experiments.reproduce import Runner, Watch, reproduce, reproduce_together
 from poslens.results import Tables
 from poslens.training import RunSettings
 
@@ -67,9 +67,9 @@ def run_interventions(
     runner: Runner | None = None,
 ) -> None:
     """Complete all experiments below `folder`, the control first; raises what `reproduce` does."""
-    control = None
-    for name in INTERVENTIONS:
-        own = intervened(profile, name, control)
-        reproduce(own, folder / name, jobs, device, rates, watch, runner)
-        if name == CONTROL:
-            control = results.read(folder / name)
+    told = (jobs, device, rates, watch, runner)
+    reproduce(intervened(profile, CONTROL), folder / CONTROL, *told)
+    control = results.read(folder / CONTROL)
+    others = [name for name in INTERVENTIONS if name != CONTROL]
+    experiments = {name: intervened(profile, name, control) for name in others}
+    reproduce_together(experiments, folder, *told)

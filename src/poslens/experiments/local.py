@@ -29,15 +29,19 @@ STEPS_BETWEEN_REPORTS = 10
 
 @dataclass(frozen=True)
 class Cell:
-    """A run and where it goes; `train_only` leaves the analyses out."""
+    """A run and where it goes; `train_only` leaves the analyses out.
+
+    `experiment` tells runs of the same name apart where several experiments are done together.
+    """
 
     run: RunSettings
     path: Path
     train_only: bool = False
+    experiment: str = ""
 
     @property
     def name(self) -> str:
-        return self.path.name
+        return f"{self.experiment}-{self.path.name}" if self.experiment else self.path.name
 
     @property
     def finished(self) -> bool:

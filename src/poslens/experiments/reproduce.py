@@ -80,6 +80,40 @@ def complete(
     """Do what is missing of `cells`, all below `folder`, which `profile` describes."""
     check(cells, jobs, device if runner is None else None)
     claim(folder, profile, cells)
+    work(cells, jobs, device, watch, runner)
+
+
+def reproduce_together(
+    experiments: dict[str, Profile],
+    folder: Path,
+    jobs: int,
+    device: str = "cpu",
+    rates: Rates | None = None,
+    watch: "Watch | None" = None,
+    runner: Runner | None = None,
+) -> None:
+    """`reproduce` for experiments below one folder, by name, all their runs in one queue.
+
+    So no worker waits for the last run of each. Raises as `reproduce` does, before any run begins.
+    """
+    cells = {
+        name: [
+            Cell(run, folder / name / run.name, experiment=name)
+            for run in profile.cells(rates or Rates())
+        ]
+        for name, profile in experiments.items()
+    }
+    for own in cells.values():
+        check(own, jobs, device if runner is None else None)
+    for name, own in cells.items():
+        claim(folder / name, experiments[name], own)
+    work([cell for own in cells.values() for cell in own], jobs, device, watch, runner)
+
+
+def work(
+    cells: list[Cell], jobs: int, device: str, watch: "Watch | None", runner: Runner | None
+) -> None:
+    """Complete what is missing of cells that have been checked and claimed."""
     missing = [cell for cell in cells if not cell.finished]
     if watch is not None:
         watch.start(cells, missing)

@@ -37,8 +37,8 @@ from poslens.training.folder import (
 )
 from poslens.training.settings import RunSettings, TrainingSettings
 
-# Sequences a forward pass takes when nothing is kept for a backward pass.
-EVALUATION_BATCH = 512
+# Sequences of similar length a forward pass takes when nothing is kept for a backward pass.
+EVALUATION_BATCH = 256
 # Parts of a training batch, cut by length so that little padding is computed (1.3x here at
 # width 64, 1.5x at the published size); the gradient is that of the whole batch.
 LENGTH_GROUPS = 4
@@ -144,12 +144,14 @@ def restore(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
 def evaluate(model: nn.Module, data: Batch) -> tuple[Tensor, Tensor]:
     """Per sequence: whether the answer is right (N, bool) and the cross-entropy (N, nats)."""
     correct, losses = [], []
-    for start in range(0, len(data), EVALUATION_BATCH):
-        batch = data.rows(slice(start, start + EVALUATION_BATCH)).trim()
+    order_N = data.lengths_B.argsort(stable=True)
+    for rows in order_N.split(EVALUATION_BATCH):
+        batch = data.rows(rows).trim()
         scores_BC = model(batch.tokens_BL, batch.lengths_B)
         correct.append(scores_BC.argmax(-1) == batch.labels_B)
         losses.append(F.cross_entropy(scores_BC, batch.labels_B, reduction="none"))
-    return torch.cat(correct), torch.cat(losses)
+    back_N = order_N.argsort()
+    return torch.cat(correct)[back_N], torch.cat(losses)[back_N]
 
 
 def by_length(batch: Batch, parts: int) -> list[Batch]:
