@@ -1,7 +1,7 @@
 """`reproduce`: the grid of a profile, from nothing to a report, doing only what is missing."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def complete(
 
 
 def reproduce_together(
-    experiments: dict[str, Profile],
+    experiments: Mapping[str, Profile],
     folder: Path,
     jobs: int,
     device: str = "cpu",
