@@ -193,7 +193,7 @@ def test_corrections_tell_the_claims_under_each_switch(
     asked = ("corrections", "--profile", "smoke", "--schemes", "alibi", "--tasks", "distance")
     done = poslens(*asked, "--out", "c")
     assert done.code == 0, done.err
-    assert in_process == ["alibi-distance-seed0"] * 2
+    assert in_process == ["standard-alibi-distance-seed0", "slopes-alibi-distance-seed0"]
     heading, standard, slopes, path, page = done.out.splitlines()
     assert heading.split()[:3] == ["correction", "C1", "C2"]
     assert (standard.split()[0], slopes.split()[0]) == ("standard", "slopes")
@@ -208,7 +208,8 @@ def test_interventions_are_told_and_kept(poslens: Callable, in_process: list[str
     asked = ("interventions", "--profile", "smoke", "--seeds", "3", "--out", "i")
     done = poslens(*asked)
     assert done.code == 0, done.err
-    assert in_process == ["rope-distance-seed3"] * 5 + ["rope-bases-distance-seed3"]
+    names = [f"{name}-rope-distance-seed3" for name in ("lower", "higher", "tied", "off")]
+    assert in_process == ["rope-distance-seed3", *names, "bases-rope-bases-distance-seed3"]
     *lines, path = done.out.splitlines()
     assert [line.split()[0] for line in lines] == [
         *("control", "lower", "higher", "tied", "off", "bases")

@@ -97,6 +97,7 @@ def test_runs_of_each_correction_and_their_ledger(
     assert set(table["verdict"]) <= {"not run", "inconclusive"}
 
 
+@pytest.mark.slow
 def test_where_a_switch_does_not_touch_a_scheme_it_is_the_standard_one(
     two: Profile, tmp_path: Path, in_process: list[str]
 ) -> None:

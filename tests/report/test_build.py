@@ -133,6 +133,7 @@ def test_every_panel_is_told_in_words(page: str, markup: str) -> None:
     assert len(labels) >= len(figures_of(page))
 
 
+@pytest.mark.slow
 def test_the_same_tables_give_the_same_bytes(make: Make, tmp_path: Path) -> None:
     folder = make(tmp_path / "runs", schemes=("nope", "rope"), tasks=("distance",))
     first = build(folder).read_bytes()
@@ -169,6 +170,7 @@ def test_a_folder_without_ablation_has_no_empty_sections(make: Make, tmp_path: P
     assert not (folder / "figures" / "heads.png").exists()
 
 
+@pytest.mark.slow
 def test_an_early_folder_has_its_maps_and_nothing_new(early: Path) -> None:
     page = build(early).read_text("utf-8")
     names = list(figures_of(page))

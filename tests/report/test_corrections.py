@@ -230,6 +230,7 @@ def test_claims_on_tables_that_were_recorded_stand_in_the_matrix(
     assert "T6.1" not in told
 
 
+@pytest.mark.slow
 def test_collected_corrections_give_the_same_page(corrected: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     for name in ("standard", "memory", "slopes", "optimiser", "published"):

@@ -41,6 +41,7 @@ def test_a_dot_is_a_head_and_the_listing_has_those_that_cost_most(tables: Tables
     assert {texts[-1] for _, texts in part.listing.rows} == {"not told apart"}
 
 
+@pytest.mark.slow
 def test_the_section_is_there_where_there_are_tables(tables: Tables, quick: Path) -> None:
     assert 'id="mechanism"' in render(tables, quick, [])
     empty = Tables(**{**vars(tables), "mechanism": tables.mechanism.filter(pl.lit(False))})

@@ -59,5 +59,6 @@ def test_figures_differ_by_more_than_rounding(tmp_path: Path) -> None:
     assert render.differing(one, tmp_path / "missing.png")
 
 
+@pytest.mark.slow
 def test_the_committed_documents_are_what_the_tables_give() -> None:
     assert render.check() == []

@@ -7,7 +7,8 @@ Shapes: K heads, R permutations.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 import polars as pl
@@ -51,25 +52,27 @@ OVER_SEEDS = {
 }
 
 
-class Ranked(NamedTuple):
+@dataclass(frozen=True)
+class Ranked:
     """One run's heads, ranked by seed and by effect (R + 1, K): as they are, then permuted."""
 
     seeds_RK: NDArray[np.float64]
     effects_RK: NDArray[np.float64]
 
-    @property
+    @cached_property
     def agreement_R(self) -> NDArray[np.float64]:
         """Spearman's correlation; NaN where one side is constant or heads are too few."""
         if self.seeds_RK.shape[1] < LEAST_HEADS:
             return np.full(len(self.seeds_RK), np.nan)
-        x_RK, y_RK = (it - it.mean(1, keepdims=True) for it in self)
+        pair = (self.seeds_RK, self.effects_RK)
+        x_RK, y_RK = (it - it.mean(1, keepdims=True) for it in pair)
         with np.errstate(invalid="ignore", divide="ignore"):
             found: NDArray[np.float64] = (x_RK * y_RK).sum(1) / np.sqrt(
                 (x_RK**2).sum(1) * (y_RK**2).sum(1)
             )
         return found
 
-    @property
+    @cached_property
     def hit_R(self) -> NDArray[np.bool_]:
         """Whether the same head is first on both sides."""
         found: NDArray[np.bool_] = self.seeds_RK.argmax(1) == self.effects_RK.argmax(1)
@@ -160,7 +163,7 @@ def _ranked(
                 where = dict(zip(KEY, run, strict=True)) | {"step": step, "metric": metric}
                 final = rows["trained"][0] == step
                 # The same permutations whatever the step and measure, others for other runs.
-                name = [seed, layer + 1, int(run[2]), sum(map(ord, f"{run[0]}/{run[1]}"))]
+                name = (seed, layer + 1, int(run[2]), sum(map(ord, f"{run[0]}/{run[1]}")))
                 yield (
                     {**where, "final": final, "measure": measure, "layer": layer},
                     _permuted(rows[measure].to_numpy(), rows["effect"].to_numpy(), name),
@@ -168,14 +171,18 @@ def _ranked(
 
 
 def _permuted(
-    seeds_K: NDArray[np.floating], effects_K: NDArray[np.floating], seed: list[int]
+    seeds_K: NDArray[np.floating], effects_K: NDArray[np.floating], seed: tuple[int, ...]
 ) -> Ranked:
-    ranks_K = rankdata(seeds_K)
-    order_RK = np.random.default_rng(seed).permuted(
-        np.tile(np.arange(len(ranks_K)), (HEAD_PERMUTATIONS, 1)), axis=1
-    )
-    seeds_RK = ranks_K[np.concatenate([np.arange(len(ranks_K))[None], order_RK])]
+    seeds_RK = rankdata(seeds_K)[_orders(len(seeds_K), seed)]
     return Ranked(seeds_RK, np.broadcast_to(rankdata(effects_K), seeds_RK.shape))
+
+
+@lru_cache(maxsize=64)
+def _orders(heads: int, seed: tuple[int, ...]) -> NDArray[np.integer]:
+    """The heads as they are, then permuted, (R + 1, K)."""
+    own_RK = np.tile(np.arange(heads), (HEAD_PERMUTATIONS, 1))
+    order_RK = np.random.default_rng(seed).permuted(own_RK, axis=1)
+    return np.concatenate([np.arange(heads)[None], order_RK])
 
 
 def _share(values_R: NDArray[np.float64]) -> float:
