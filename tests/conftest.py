@@ -4,9 +4,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from hypothesis import settings
 
 from poslens.experiments import reproduce
 from poslens.experiments.local import Cell, News
+
+# The same examples every time, so that a change is judged by what it does; other examples are
+# tried with --hypothesis-profile=default --hypothesis-seed=N.
+settings.register_profile("same", derandomize=True)
+settings.load_profile("same")
 
 
 @pytest.fixture(autouse=True)

@@ -144,7 +144,9 @@ def test_whatever_is_printed_as_json_is_json(value: object) -> None:
             return [defined(inner) for inner in item]
         if isinstance(item, dict):
             return {key: defined(inner) for key, inner in item.items()}
-        return None if isinstance(item, float) and not math.isfinite(item) else item
+        if isinstance(item, float) and math.isinf(item):
+            return str(item)
+        return None if isinstance(item, float) and math.isnan(item) else item
 
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
