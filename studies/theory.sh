@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What is measured in the name of the study's theory, results/theory: seeds, margins, interventions,
-# probes. About an hour on two cores. Stopped, it continues with the same command. POSLENS is the
+# probes. An hour or somewhat more on two cores. Stopped, it continues with the same command. POSLENS is the
 # command to call.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -159,8 +159,9 @@ class Attention(nn.Module):
         are learned come on top.
         """
         gains_BH = self._with_learned(gains_BH, len(x_BLE))
-        queries, keys, _, bias = self._gained(x_BLE, context, gains_BH, position_BLE)
+        queries, keys, _ = self._gained(x_BLE, context, gains_BH, position_BLE)
         logits = self.scale * queries @ keys.mT
+        bias = _gained_bias(context, gains_BH)
         return logits if bias is None else logits + bias
 
     def heads(
@@ -172,10 +173,13 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Outputs of the heads before the output projection, (B, H, L, D); gains as in `logits`."""
         gains_BH = self._with_learned(gains_BH, len(x_BLE))
-        queries, keys, values, bias = self._gained(x_BLE, context, gains_BH, position_BLE)
-        if gains_BH is not None and gains_BH.requires_grad and _fixed(context.bias):
+        queries, keys, values = self._gained(x_BLE, context, gains_BH, position_BLE)
+        if gains_BH is None or context.bias is None:
+            return self._attend(queries, keys, values, context)
+        if gains_BH.requires_grad and not context.bias.requires_grad:
             return self._attend(queries, keys, values, context, gains_BH)
-        return self._attend(queries, keys, values, replace(context, bias=bias))
+        under = replace(context, bias=_gained_bias(context, gains_BH))
+        return self._attend(queries, keys, values, under)
 
     def _with_learned(self, gains_BH: Tensor | None, rows: int) -> Tensor | None:
         if self.gain_H is None:
@@ -188,8 +192,8 @@ class Attention(nn.Module):
         context: Context,
         gains_BH: Tensor | None,
         position_BLE: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Queries, keys, values and bias whose logits are those under the gains.
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values whose logits, the bias aside, are those under the gains.
 
         (1 - gain) q0 k0 + gain q k is one product of queries and keys of twice the width, so fused
         attention serves gains, too, and its gradient by them. Where position is in the bias alone,
@@ -197,11 +201,10 @@ class Attention(nn.Module):
         """
         queries, keys, values = self.queries_keys_values(x_BLE, context)
         if gains_BH is None:
-            return queries, keys, values, context.bias
+            return queries, keys, values
         gains = gains_BH[..., None, None]
-        bias = None if context.bias is None else gains * context.bias
         if position_BLE is None and "rotation" not in doors(context.encoding):
-            return queries, keys, values, bias
+            return queries, keys, values
         if position_BLE is None:
             still_q, still_k, _ = self.queries_keys_values(x_BLE, context, positioned=False)
         else:
@@ -211,7 +214,7 @@ class Attention(nn.Module):
             )
         queries = torch.cat([(1 - gains) * still_q, gains * queries], -1)
         keys = torch.cat([still_k.expand_as(keys), keys], -1)
-        return queries, keys, values, bias
+        return queries, keys, values
 
     def heads_shifted(
         self,
@@ -345,9 +348,11 @@ class MultiHeadAttention(Attention):
         return joint.unflatten(-1, (parts, self.heads_count, -1)).permute(2, 0, 3, 1, 4)
 
 
-def _fixed(bias: Tensor | None) -> bool:
-    """Whether there is a bias, and nothing learns it."""
-    return bias is not None and not bias.requires_grad
+def _gained_bias(context: Context, gains_BH: Tensor | None) -> Tensor | None:
+    """The bias under the gains, (B, H, L, M); as it is without gains, None where there is none."""
+    if gains_BH is None or context.bias is None:
+        return context.bias
+    return gains_BH[..., None, None] * context.bias
 
 
 def copied(made: Tensor, rows: int) -> Tensor:
