@@ -20,7 +20,7 @@ test: .venv/installed-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not slow" -n 2
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
 
 test-slow: .venv/installed-dev
 	$(BIN)/pytest -m slow

@@ -144,6 +144,7 @@ def test_the_same_tables_give_the_same_bytes(make: Make, tmp_path: Path) -> None
     assert {path.name: path.read_bytes() for path in (moved / "figures").iterdir()} == figures
 
 
+@pytest.mark.slow
 def test_a_partial_folder_shows_what_is_there(make: Make, tmp_path: Path) -> None:
     folder = make(tmp_path / "runs", schemes=("nope", "rope", "t5"))
     shutil.rmtree(folder / "t5-count-seed0")

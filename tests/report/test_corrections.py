@@ -240,6 +240,7 @@ def test_collected_corrections_give_the_same_page(corrected: Path, tmp_path: Pat
     assert first == second
 
 
+@pytest.mark.slow
 def test_what_is_not_finished_is_not_taken_from_the_standard(
     corrected: Path, tmp_path: Path
 ) -> None:
