@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What is measured in the name of the study's theory, results/theory: seeds, margins, interventions,
-# probes. An hour or somewhat more on two cores. Stopped, it continues with the same command. POSLENS is the
-# command to call.
+# probes. An hour to an hour and a half on two cores. Stopped, it continues with the same command.
+# POSLENS is the command to call.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 poslens=${POSLENS:-.venv/bin/poslens} out=${1:-runs/theory}
